@@ -1,0 +1,27 @@
+#include "sim/base/error.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace shardsim {
+
+std::string Error::text() const {
+  std::string out;
+  if (!place_.file.empty()) {
+    out += place_.file + ":";
+    if (place_.line > 0) out += std::to_string(place_.line) + ":";
+    if (place_.column > 0) out += std::to_string(place_.column) + ":";
+    out += " ";
+  }
+  out += "error: ";
+  out += what();
+  if (!hint_.empty()) out += "\n  hint: " + hint_;
+  return out;
+}
+
+void assertion_failed(const char* condition, const char* sentence, const char* file, int line) {
+  std::fprintf(stderr, "%s:%d: broken invariant: %s (%s)\n", file, line, sentence, condition);
+  std::abort();
+}
+
+}  // namespace shardsim

@@ -1,0 +1,60 @@
+// What is trained, as plain values: the fields of a Hugging Face config.json, an inline architecture,
+// or one of the recorder's programs (stack, bag, llama). sim/model/build.h turns it into a Model.
+// Worked number: Llama-3-8B is vocab 128256, hidden 4096, layers 32, ffn 14336, heads 32, kv_heads 8,
+// head_dim 128, untied: 8,030,261,248 parameters.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/base/dtype.h"
+
+namespace shardsim {
+
+enum class Family : uint8_t {
+  llama,     // Llama 2/3, Mistral, Qwen2, Qwen3 and the recorder's llama: one decoder block form
+  gpt2,      // LayerNorm, one QKV linear, GELU, learned positions
+  stack,     // blocks of plain linears (the recorder's program)
+  bag,       // blocks of bare parameters (the recorder's program)
+};
+
+// Hugging Face names (model.layers.0...), or the recorder's (layers.0...), which has no RoPE.
+enum class Naming : uint8_t { hugging_face, recorder };
+
+// fused: F.rms_norm, one kernel. hf: written out in fp32, as transformers does.
+enum class NormForm : uint8_t { fused, hf };
+// complex: view_as_complex on an fp32 copy (torchtitan). hf: rotate_half (transformers).
+enum class RopeForm : uint8_t { none, complex, hf };
+
+struct LinearShape {
+  int64_t out = 0, in = 0;
+};
+
+struct Architecture {
+  std::string name;        // for people: "llama-3-8b"
+  std::string model_type;  // config.json's model_type: llama mistral qwen2 qwen3 gpt2; stack, bag
+  Family family = Family::llama;
+  Naming naming = Naming::hugging_face;
+
+  // decoders
+  int64_t vocab = 0, hidden = 0, layers = 0, ffn = 0;
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t max_positions = 0;  // gpt2: rows of wpe
+  bool tied = false;          // lm_head shares the embedding's weight
+  bool qkv_bias = false, o_bias = false, mlp_bias = false;
+  bool qk_norm = false;  // Qwen3: RMSNorm of head_dim on q and k
+  NormForm norm = NormForm::fused;
+  RopeForm rope = RopeForm::none;
+  bool repeat_kv = false;  // K and V expanded before attention; otherwise enable_gqa
+
+  // stack and bag
+  std::vector<std::vector<LinearShape>> linear_blocks;         // stack: [out, in] of each block
+  std::vector<std::vector<std::vector<int64_t>>> bag_blocks;   // bag: parameter shapes of each block
+  bool bias = false;                                           // stack: linears have a bias
+  bool scale = false;                                          // bag: parameters are doubled first
+  bool input_grad = false;                                     // the input requires a gradient
+  LinearShape root_first, root_last;                           // stack: out 0 = absent
+};
+
+}  // namespace shardsim

@@ -1,0 +1,636 @@
+#include "sim/model/operators.h"
+
+#include "sim/base/error.h"
+
+namespace shardsim {
+
+namespace {
+
+// TensorIterator halves a pointwise kernel until every operand can be indexed with 32 bits: one with
+// an operand of 2^31 bytes or more runs as two, four, ... (kernel-sequence.md 2).
+int pieces(Bytes operand) {
+  int n = 1;
+  while (operand >= (int64_t{1} << 31)) {
+    operand = (operand + 1) / 2;
+    n *= 2;
+  }
+  return n;
+}
+
+// Writes the steps of one pass.
+class Writer {
+ public:
+  explicit Writer(std::vector<OpAction>& out) : out_(out) {}
+
+  void alloc(uint8_t slot, Bytes bytes) { push(Act::alloc, slot).bytes = bytes; }
+  void free(uint8_t slot) { push(Act::free, slot); }
+
+  void kernel(const char* name, KernelClass cls, Bytes bytes, int64_t flops = 0) {
+    OpAction& m = push(Act::kernel, 0);
+    m.name = name;
+    m.kernel = cls;
+    m.bytes = bytes;
+    m.flops = flops;
+  }
+  // A pointwise kernel whose largest operand has `operand` bytes.
+  void pointwise(const char* name, Bytes bytes, Bytes operand,
+                 KernelClass cls = KernelClass::pointwise) {
+    const int n = pieces(operand);
+    for (int i = 0; i < n; ++i) kernel(name, cls, bytes / n);
+  }
+  void memset(Bytes bytes) { push(Act::memset, 0).bytes = bytes; }
+  void copy(Bytes bytes) { push(Act::copy_d2d, 0).bytes = bytes; }
+
+  // A product with its workspace around it, in cuBLAS's column-major sizes.
+  void gemm(const char* name, DType t, int64_t m, int64_t n, int64_t k, int64_t batch = 1,
+            Bytes workspace = kCublasWorkspace) {
+    OpAction& a = push(Act::alloc, kMaxSlots - 1);
+    a.workspace = true;
+    a.bytes = workspace;
+    OpAction& g = push(Act::gemm, 0);
+    g.name = name;
+    g.dtype = t;
+    g.m = m;
+    g.n = n;
+    g.k = k;
+    g.batch = batch;
+    g.flops = 2 * m * n * k * batch;
+    g.bytes = bytes_of(t) * (m * k + k * n + m * n) * batch;
+    push(Act::free, kMaxSlots - 1).workspace = true;
+  }
+
+ private:
+  OpAction& push(Act act, uint8_t slot) {
+    out_.emplace_back();
+    out_.back().act = act;
+    out_.back().slot = slot;
+    return out_.back();
+  }
+  std::vector<OpAction>& out_;
+};
+
+constexpr uint8_t input(int i) { return static_cast<uint8_t>(i); }
+constexpr uint8_t kept(int slot) { return static_cast<uint8_t>(kSavedSlot + slot); }
+constexpr uint8_t temp(int i) { return static_cast<uint8_t>(kBackwardTemp + i); }
+constexpr uint8_t extra(int i) { return static_cast<uint8_t>(kExtra + i); }
+
+// A full reduction of n elements: from 262,144 on a second pass needs a staging buffer and a
+// semaphore, cleared by a memset (seen at 262,144 and above, not at 256,000).
+void full_sum(Writer& w, int64_t n, Bytes bytes, uint8_t scratch) {
+  if (n >= 262'144) {
+    w.alloc(scratch, 512);
+    w.alloc(static_cast<uint8_t>(scratch + 1), 4);
+    w.memset(4);
+    w.free(static_cast<uint8_t>(scratch + 1));
+    w.free(scratch);
+  }
+  w.kernel("sum", KernelClass::reduction, bytes, n);
+}
+
+void embedding(OpCode& c, const OpShape& s, const OpContext& x) {
+  const int64_t e = bytes_of(x.param), row = s.out * e;
+  c.out = x.param;
+  Writer f(c.forward);
+  f.alloc(0, s.rows * row);
+  f.kernel("embedding", KernelClass::embedding, 2 * s.rows * row + 8 * s.rows);
+  if (!x.param_grad) return;
+  c.saved = {input(0)};
+  Writer b(c.backward);
+  b.alloc(kParamGrad, s.in * row);
+  if (s.rows <= 3072) {
+    b.memset(s.in * row);
+    b.kernel("embedding_backward", KernelClass::embedding, 3 * s.rows * row);
+    return;
+  }
+  // Sorted path. Radix sort of the ids in passes of 8 bits; the sizes of its memsets were read at
+  // T 4096 and 8192 (t), its temporaries in EmbeddingBackwardKernel.cu. Fitted at those two points.
+  int bits = 0;
+  while ((int64_t{1} << bits) < s.in) ++bits;
+  const int p = (bits + 7) / 8;
+  const Bytes t = 1024 * (s.rows / 4096 > 0 ? s.rows / 4096 : 1);
+  const Bytes partial = (s.rows / 10 + std::min(s.rows, s.in)) * s.out * 4;
+  const Bytes ids = 8 * s.rows;
+  b.alloc(temp(0), ids);
+  b.alloc(temp(1), ids);
+  b.kernel("iota", KernelClass::pointwise, ids);
+  b.memset(4 * p);
+  b.memset(2048 * p);
+  b.kernel("radix_histogram", KernelClass::pointwise, ids);
+  b.kernel("radix_scan", KernelClass::pointwise, 2048 * p);
+  for (int i = 0; i < p; ++i) {
+    b.memset(t);
+    b.kernel("radix_sort", KernelClass::pointwise, 4 * ids);
+  }
+  b.memset(s.in * row);
+  b.alloc(temp(2), partial);
+  for (int i = 0; i < 7; ++i) b.kernel("embedding_segments", KernelClass::pointwise, ids);
+  b.kernel("embedding_partial_sums", KernelClass::embedding, s.rows * row + partial);
+  b.kernel("embedding_sums", KernelClass::embedding, partial + std::min(s.rows, s.in) * row);
+  b.free(temp(2));
+  b.free(temp(1));
+  b.free(temp(0));
+}
+
+void positions(OpCode& c, const OpShape& s, const OpContext& x) {
+  const int64_t e = bytes_of(x.param);
+  const Bytes looked_up = s.seq * s.out * e, all = s.rows * s.out * e;
+  c.out = x.in[0];
+  Writer f(c.forward);
+  f.alloc(extra(0), 8 * s.seq);
+  f.kernel("arange", KernelClass::pointwise, 8 * s.seq);
+  f.alloc(extra(1), looked_up);
+  f.kernel("embedding", KernelClass::embedding, 2 * looked_up);
+  f.alloc(0, all);
+  f.pointwise("add", 3 * all, all, KernelClass::strided);
+  f.free(extra(1));
+  c.saved = {kept(extra(0))};
+  Writer b(c.backward);
+  if (x.param_grad) {
+    b.alloc(temp(0), looked_up);
+    b.kernel("sum", KernelClass::reduction, all + looked_up);
+    b.alloc(kParamGrad, s.in * s.out * e);
+    b.memset(s.in * s.out * e);
+    b.kernel("embedding_backward", KernelClass::embedding, 3 * looked_up);
+    b.free(temp(0));
+  }
+  c.passes_gradient = true;
+}
+
+void linear(OpCode& c, const OpShape& s, const OpContext& x, bool bias) {
+  const DType t = x.param;
+  const int64_t e = bytes_of(t);
+  c.out = t;
+  Writer f(c.forward);
+  f.alloc(0, e * s.rows * s.out);
+  f.gemm("linear", t, s.out, s.rows, s.in, 1, bias ? kCublasLtWorkspace : kCublasWorkspace);
+  if (x.param_grad) c.saved = {input(0)};
+  c.gradient_is_view = !s.matrix_input;
+  Writer b(c.backward);
+  // An expanded gradient is made dense before each product that reads it.
+  const auto dense = [&](auto&& product) {
+    if (x.expanded_grad) {
+      b.alloc(temp(0), e * s.rows * s.out);
+      b.pointwise("copy", 2 * e * s.rows * s.out, e * s.rows * s.out, KernelClass::strided);
+    }
+    product();
+    if (x.expanded_grad) b.free(temp(0));
+  };
+  const auto weight_gradient = [&] {
+    if (!x.param_grad) return;
+    b.alloc(kParamGrad, e * s.in * s.out);
+    dense([&] {
+      if (s.conv1d)
+        b.gemm("linear_dw", t, s.out, s.in, s.rows);
+      else
+        b.gemm("linear_dw", t, s.in, s.out, s.rows);
+    });
+  };
+  const auto input_gradient = [&] {
+    if (!x.in_grad[0]) return;
+    b.alloc(0, e * s.rows * s.in);
+    dense([&] { b.gemm("linear_dx", t, s.in, s.rows, s.out); });
+  };
+  if (!bias) {
+    weight_gradient();
+    input_gradient();
+    return;
+  }
+  input_gradient();
+  weight_gradient();
+  if (!x.param_grad) return;
+  b.alloc(kParamGrad + 1, e * s.out);
+  // The column sum splits over rows at 1024 and 2048 rows (seen), not at 256 and fewer.
+  if (s.rows >= 1024) b.memset(4 * ceil_div(s.out, 128));
+  b.kernel("bias_grad", KernelClass::reduction, e * s.rows * s.out, s.rows * s.out);
+}
+
+void rms_norm(OpCode& c, const OpShape& s, const OpContext& x) {
+  const DType in = x.in[0];
+  const int64_t e = bytes_of(in), n = s.rows * s.in;
+  c.out = in;
+  Writer f(c.forward);
+  Writer b(c.backward);
+  const bool written_out = s.norm == NormForm::hf;
+  const bool mixed = in != x.param;
+  if (!written_out && !mixed) {
+    f.alloc(0, e * n);
+    f.alloc(extra(0), 4 * s.rows);
+    f.kernel("rms_norm", KernelClass::reduction, 2 * e * n, 4 * n);
+    c.saved = {input(0), kept(extra(0))};
+    b.alloc(0, e * n);
+    if (x.param_grad) b.alloc(kParamGrad, bytes_of(x.param) * s.in);
+    b.kernel("rms_norm_backward", KernelClass::reduction, 3 * e * n, 8 * n);
+    if (x.param_grad)
+      b.kernel("rms_norm_dw", KernelClass::reduction, 2 * e * n, 2 * n);
+    return;
+  }
+  // Written out in fp32 (transformers' LlamaRMSNorm; also F.rms_norm with an fp32 weight on a bf16
+  // input). memory-model.md B: keeps the fp32 copy, the normalised copy and the reciprocal root.
+  const bool narrow = e == 2;
+  const Bytes wide = 4 * n;
+  const uint8_t x32 = extra(0), normed = extra(1), root = extra(2), square = extra(3);
+  if (narrow) {
+    f.alloc(x32, wide);
+    f.pointwise("cast", e * n + wide, wide);
+  }
+  f.alloc(square, wide);
+  f.pointwise("pow", 2 * wide, wide);
+  f.alloc(root, 4 * s.rows);
+  f.kernel("mean", KernelClass::reduction, wide, n);
+  f.free(square);
+  f.kernel("add", KernelClass::pointwise, 8 * s.rows);
+  f.kernel("rsqrt", KernelClass::pointwise, 8 * s.rows);
+  const uint8_t n32 = extra(4);
+  f.alloc(narrow ? n32 : normed, wide);
+  f.pointwise("mul", 2 * wide, wide, KernelClass::strided);
+  if (narrow) {
+    f.alloc(normed, e * n);
+    f.pointwise("cast", wide + e * n, wide);
+  }
+  f.alloc(0, e * n);
+  f.pointwise("mul", 2 * e * n, e * n, KernelClass::strided);
+  if (narrow) f.free(n32);
+  c.saved = narrow ? std::vector<uint8_t>{kept(normed), kept(x32), kept(root)}
+                   : std::vector<uint8_t>{input(0), kept(normed), kept(root)};
+  // Backward: the kernels of kernel-sequence.md 2; three fp32 temporaries at the top.
+  if (x.param_grad) {
+    b.alloc(temp(0), e * n);
+    b.pointwise("mul", 3 * e * n, e * n, KernelClass::strided);
+    b.alloc(kParamGrad, bytes_of(x.param) * s.in);
+    b.kernel("sum", KernelClass::reduction, e * n, n);
+    b.free(temp(0));
+  }
+  b.alloc(temp(0), e * n);
+  b.pointwise("mul", 2 * e * n, e * n, KernelClass::strided);
+  b.alloc(temp(1), wide);
+  if (narrow) b.pointwise("cast", e * n + wide, wide);
+  b.free(temp(0));
+  b.alloc(temp(2), wide);
+  b.pointwise("mul", 2 * wide, wide, KernelClass::strided);
+  b.alloc(temp(3), wide);
+  b.pointwise("mul", 3 * wide, wide, KernelClass::strided);
+  b.kernel("sum", KernelClass::reduction, wide, n);
+  b.free(temp(3));
+  b.kernel("pow", KernelClass::pointwise, 8 * s.rows);
+  b.kernel("mul", KernelClass::pointwise, 8 * s.rows);
+  b.kernel("mul", KernelClass::pointwise, 8 * s.rows);
+  b.free(temp(1));
+  b.alloc(temp(3), wide);
+  b.copy(wide);
+  b.kernel("div", KernelClass::pointwise, 2 * wide);
+  b.pointwise("mul", 2 * wide, wide, KernelClass::strided);
+  b.pointwise("add", 3 * wide, wide);
+  b.free(temp(3));
+  b.alloc(0, e * n);
+  if (narrow) b.pointwise("cast", e * n + wide, wide);
+  b.free(temp(2));
+}
+
+void layer_norm(OpCode& c, const OpShape& s, const OpContext& x) {
+  const int64_t e = bytes_of(x.in[0]), n = s.rows * s.in, p = bytes_of(x.param) * s.in;
+  c.out = x.in[0];
+  Writer f(c.forward);
+  f.alloc(0, e * n);
+  f.alloc(extra(0), 4 * s.rows);
+  f.alloc(extra(1), 4 * s.rows);
+  f.kernel("layer_norm", KernelClass::reduction, 2 * e * n, 5 * n);
+  c.saved = {input(0), kept(extra(0)), kept(extra(1))};
+  Writer b(c.backward);
+  b.alloc(0, e * n);
+  if (x.param_grad) {
+    b.alloc(kParamGrad, p);
+    b.alloc(kParamGrad + 1, p);
+  }
+  b.kernel("layer_norm_backward", KernelClass::reduction, 3 * e * n, 9 * n);
+  if (x.param_grad)
+    b.kernel("layer_norm_dw_db", KernelClass::reduction, 2 * e * n, 3 * n);
+}
+
+void rope(OpCode& c, const OpShape& s, const OpContext& x) {
+  const int64_t e = bytes_of(x.in[0]), n = s.rows * s.out;
+  c.out = x.in[0];
+  Writer f(c.forward), b(c.backward);
+  const uint8_t t0 = extra(0), t1 = extra(1), t2 = extra(2);
+  if (s.rope == RopeForm::complex) {
+    if (e == 4) {
+      f.alloc(0, 4 * n);
+      f.pointwise("complex_mul", 8 * n, 4 * n, KernelClass::strided);
+      b.alloc(temp(0), 4 * s.seq * s.head_dim);
+      b.kernel("conj", KernelClass::pointwise, 8 * s.seq * s.head_dim);
+      b.alloc(0, 4 * n);
+      b.pointwise("complex_mul", 8 * n, 4 * n, KernelClass::strided);
+      b.free(temp(0));
+      return;
+    }
+    f.alloc(t0, 4 * n);
+    f.pointwise("cast", (e + 4) * n, 4 * n);
+    f.alloc(t1, 4 * n);
+    f.pointwise("complex_mul", 8 * n, 4 * n, KernelClass::strided);
+    f.free(t0);
+    f.alloc(0, e * n);
+    f.pointwise("cast", (e + 4) * n, 4 * n);
+    f.free(t1);
+    b.alloc(temp(0), 4 * n);
+    b.pointwise("cast", (e + 4) * n, 4 * n);
+    b.alloc(temp(1), 4 * s.seq * s.head_dim);
+    b.kernel("conj", KernelClass::pointwise, 8 * s.seq * s.head_dim);
+    b.alloc(temp(2), 4 * n);
+    b.pointwise("complex_mul", 8 * n, 4 * n, KernelClass::strided);
+    b.free(temp(1));
+    b.free(temp(0));
+    b.alloc(0, e * n);
+    b.pointwise("cast", (e + 4) * n, 4 * n);
+    b.free(temp(2));
+    return;
+  }
+  // rotate_half: q * cos + cat(-q2, q1) * sin.
+  f.alloc(t0, e * n);
+  f.pointwise("mul", 2 * e * n, e * n, KernelClass::strided);
+  f.alloc(t1, e * n / 2);
+  f.pointwise("neg", e * n, e * n / 2);
+  f.alloc(t2, e * n);
+  f.kernel("cat", KernelClass::pointwise, 2 * e * n);
+  f.free(t1);
+  f.alloc(extra(3), e * n);
+  f.pointwise("mul", 2 * e * n, e * n, KernelClass::strided);
+  f.free(t2);
+  f.alloc(0, e * n);
+  f.pointwise("add", 3 * e * n, e * n);
+  f.free(t0);
+  f.free(extra(3));
+  b.alloc(temp(0), e * n);
+  b.pointwise("mul", 2 * e * n, e * n, KernelClass::strided);
+  b.alloc(temp(1), e * n / 2);
+  b.pointwise("neg", e * n, e * n / 2);
+  b.alloc(temp(2), e * n);
+  b.memset(e * n);
+  b.pointwise("copy", e * n, e * n / 2);
+  b.free(temp(1));
+  b.alloc(0, e * n);
+  b.memset(e * n);
+  b.pointwise("copy", e * n, e * n / 2);
+  b.free(temp(0));
+  b.pointwise("add", 3 * e * n, e * n);
+  b.free(temp(2));
+  b.alloc(temp(3), e * n);
+  b.pointwise("mul", 2 * e * n, e * n, KernelClass::strided);
+  b.pointwise("add", 3 * e * n, e * n);
+  b.free(temp(3));
+}
+
+void repeat_kv(OpCode& c, const OpShape& s, const OpContext& x) {
+  const int64_t e = bytes_of(x.in[0]);
+  const Bytes narrow = e * s.rows * s.kv_heads * s.head_dim, wide = e * s.rows * s.heads * s.head_dim;
+  c.out = x.in[0];
+  Writer f(c.forward), b(c.backward);
+  f.alloc(0, wide);
+  f.pointwise("copy", narrow + wide, wide, KernelClass::strided);
+  b.alloc(0, narrow);
+  b.kernel("sum", KernelClass::reduction, narrow + wide);
+}
+
+void attention(OpCode& c, const OpShape& s, const OpContext& x) {
+  const int64_t e = bytes_of(x.in[0]), d = s.head_dim;
+  const Bytes q = e * s.rows * s.heads * d, kv = e * s.rows * s.kv_heads * d;
+  const Bytes lse = 4 * s.batch * s.heads * s.seq;
+  const bool grouped = s.kv_heads != s.heads;
+  // 4*b*n*s^2*d, halved by the causal mask; backward 2.5 times that (cost-model D.2).
+  const int64_t flops = 2 * s.batch * s.heads * s.seq * s.seq * d;
+  c.out = x.in[0];
+  Writer f(c.forward), b(c.backward);
+  const uint8_t l = extra(0), seed = extra(1), offset = extra(2);
+  if (e == 2) {
+    f.alloc(0, q);
+    f.alloc(l, lse);
+    f.alloc(seed, 16);
+    f.alloc(offset, 8);
+    // Splits the keys where the grid would leave SMs empty (num_splits_heuristic, kernel-sequence 2).
+    const int64_t blocks = s.batch * s.heads * ceil_div(s.seq, 64);
+    const bool split = 10 * blocks < 8 * x.sms && s.seq > (d > 64 ? 128 : 256);
+    f.kernel("flash_attention", KernelClass::attention, 2 * q + 2 * kv, flops);
+    if (split) f.kernel("flash_combine", KernelClass::reduction, 2 * q);
+    c.saved = {input(1), input(0), input(2), kept(l), kept(0), kept(seed), kept(offset)};
+    const int64_t rounded = ceil_div(s.seq, 128) * 128;
+    b.alloc(0, q);
+    b.alloc(1, kv);
+    b.alloc(2, kv);
+    b.alloc(temp(0), 4 * s.batch * s.heads * rounded);
+    b.alloc(temp(1), 4 * s.batch * s.heads * rounded * d);
+    if (grouped) {
+      b.alloc(temp(2), q);
+      b.alloc(temp(3), q);
+    }
+    b.kernel("flash_attention_dot", KernelClass::reduction, 2 * q);
+    b.kernel("flash_attention_backward", KernelClass::attention, 4 * q + 4 * kv, 5 * flops / 2);
+    b.kernel("flash_attention_convert", KernelClass::pointwise, 3 * q);
+    if (grouped) {
+      b.kernel("sum", KernelClass::reduction, q + kv);
+      b.kernel("sum", KernelClass::reduction, q + kv);
+      b.free(temp(3));
+      b.free(temp(2));
+    }
+    b.free(temp(1));
+    b.free(temp(0));
+  } else {
+    f.alloc(seed, 8);
+    f.alloc(offset, 8);
+    f.alloc(0, q);
+    f.alloc(l, lse);
+    f.memset(8);
+    f.memset(8);
+    f.kernel("efficient_attention", KernelClass::attention, 2 * q + 2 * kv, flops);
+    c.saved = {input(1), input(0), input(2), kept(l), kept(0), kept(seed), kept(offset)};
+    const Bytes workspace = 4 * s.heads * d * s.rows + 128 * s.batch * s.heads;
+    b.alloc(0, q);
+    b.alloc(1, grouped ? kv : q);
+    b.alloc(2, grouped ? kv : q);
+    b.alloc(temp(0), lse);
+    if (grouped) {
+      b.alloc(temp(2), q);
+      b.alloc(temp(3), q);
+    }
+    b.kernel("mul", KernelClass::pointwise, 3 * q);
+    b.kernel("sum", KernelClass::reduction, q);
+    b.kernel("copy", KernelClass::pointwise, 2 * lse);
+    b.alloc(temp(1), workspace);
+    b.memset(workspace);
+    b.kernel("efficient_attention_backward", KernelClass::attention, 4 * q + 4 * kv, 5 * flops / 2);
+    b.free(temp(1));
+    if (grouped) {
+      b.kernel("sum", KernelClass::reduction, q + kv);
+      b.kernel("sum", KernelClass::reduction, q + kv);
+      b.free(temp(3));
+      b.free(temp(2));
+    }
+    b.free(temp(0));
+  }
+}
+
+// One kernel forward and one backward; keeps its input.
+void activation(OpCode& c, const OpShape& s, const OpContext& x, const char* name,
+                const char* backward) {
+  const Bytes all = bytes_of(x.in[0]) * s.rows * s.out;
+  c.out = x.in[0];
+  Writer f(c.forward), b(c.backward);
+  f.alloc(0, all);
+  f.pointwise(name, 2 * all, all);
+  c.saved = {input(0)};
+  b.alloc(0, all);
+  b.pointwise(backward, 3 * all, all);
+}
+
+void mul(OpCode& c, const OpShape& s, const OpContext& x) {
+  const Bytes all = bytes_of(x.in[0]) * s.rows * s.out;
+  c.out = x.in[0];
+  Writer f(c.forward), b(c.backward);
+  f.alloc(0, all);
+  f.pointwise("mul", 3 * all, all);
+  c.saved = {input(1), input(0)};
+  b.alloc(1, all);
+  b.pointwise("mul", 3 * all, all);
+  b.alloc(0, all);
+  b.pointwise("mul", 3 * all, all);
+}
+
+void cross_entropy(OpCode& c, const OpShape& s, const OpContext& x) {
+  const int64_t n = s.rows * s.in, e = bytes_of(x.in[0]);
+  const bool cast = s.to == DType::fp32 && x.in[0] != DType::fp32;
+  const int64_t w = cast ? 4 : e;
+  c.out = DType::fp32;
+  Writer f(c.forward), b(c.backward);
+  const uint8_t wide = extra(0), lsm = extra(1), total = extra(2);
+  if (cast) {
+    f.alloc(wide, 4 * n);
+    f.pointwise("cast", (e + 4) * n, 4 * n);
+  }
+  f.alloc(lsm, w * n);
+  f.kernel("log_softmax", KernelClass::softmax, 2 * w * n, 5 * n);
+  f.alloc(0, w);
+  f.alloc(total, w);
+  f.kernel("nll_loss", KernelClass::reduction, 12 * s.rows);
+  if (cast) f.free(wide);
+  c.saved = {kept(lsm), kept(total)};
+  const uint8_t nll = temp(0), grad = cast ? temp(1) : uint8_t{0};
+  b.alloc(nll, w * n);
+  b.memset(w * n);
+  b.kernel("nll_loss_backward", KernelClass::pointwise, 12 * s.rows);
+  b.alloc(grad, w * n);
+  b.kernel("log_softmax_backward", KernelClass::softmax, 3 * w * n, 4 * n);
+  b.free(nll);
+  if (cast) {
+    b.alloc(0, e * n);
+    b.pointwise("cast", (e + 4) * n, 4 * n);
+    b.free(temp(1));
+  }
+}
+
+void sum(OpCode& c, const OpShape& s, const OpContext& x) {
+  const int64_t n = s.rows * s.in, e = bytes_of(x.in[0]);
+  const bool cast = s.to == DType::fp32 && x.in[0] != DType::fp32;
+  c.out = cast ? DType::fp32 : x.in[0];
+  Writer f(c.forward), b(c.backward);
+  const uint8_t wide = extra(0);
+  if (cast) {
+    f.alloc(wide, 4 * n);
+    f.pointwise("cast", (e + 4) * n, 4 * n);
+  }
+  f.alloc(0, bytes_of(c.out));
+  full_sum(f, n, bytes_of(c.out) * n, extra(1));
+  if (cast) {
+    f.free(wide);
+    b.alloc(0, e * n);
+    b.pointwise("cast", (e + 4) * n, e * n, KernelClass::strided);
+  } else {
+    c.passes_gradient = true;
+    c.gradient_is_expanded = true;
+  }
+}
+
+void bag(OpCode& c, const OpShape& s, const OpContext& x) {
+  const int64_t n = s.out, e = bytes_of(x.param), rows = s.rows * s.in;
+  c.out = x.in[0];
+  Writer f(c.forward), b(c.backward);
+  const uint8_t doubled = extra(0), scalar = extra(1);
+  if (s.scale) {
+    f.alloc(doubled, e * n);
+    f.pointwise("mul", 2 * e * n, e * n);
+  }
+  f.alloc(scalar, e);
+  full_sum(f, n, e * n, extra(2));
+  if (s.scale) f.free(doubled);
+  f.alloc(0, bytes_of(c.out) * rows);
+  f.pointwise("add", 2 * bytes_of(c.out) * rows, bytes_of(c.out) * rows, KernelClass::strided);
+  f.free(scalar);
+  c.passes_gradient = true;
+  if (!x.param_grad) return;
+  b.alloc(s.scale ? temp(0) : kParamGrad, e);
+  b.kernel("sum", KernelClass::reduction, bytes_of(c.out) * rows, rows);
+  if (s.scale) {
+    b.alloc(kParamGrad, e * n);
+    b.pointwise("mul", e * n, e * n, KernelClass::strided);
+    b.free(temp(0));
+  }
+}
+
+}  // namespace
+
+OpCode op_code(OpKind kind, const OpShape& s, const OpContext& x) {
+  OpCode c;
+  switch (kind) {
+    case OpKind::input: {
+      c.out = s.to;
+      Writer f(c.forward);
+      const Bytes all = bytes_of(s.to) * s.rows * s.in;
+      f.alloc(0, all);
+      f.memset(all);
+      break;
+    }
+    case OpKind::embedding: embedding(c, s, x); break;
+    case OpKind::positions: positions(c, s, x); break;
+    case OpKind::linear: linear(c, s, x, s.bias); break;
+    case OpKind::rms_norm: rms_norm(c, s, x); break;
+    case OpKind::layer_norm: layer_norm(c, s, x); break;
+    case OpKind::rope: rope(c, s, x); break;
+    case OpKind::repeat_kv: repeat_kv(c, s, x); break;
+    case OpKind::attention: attention(c, s, x); break;
+    case OpKind::silu: activation(c, s, x, "silu", "silu_backward"); break;
+    case OpKind::gelu: activation(c, s, x, "gelu", "gelu_backward"); break;
+    case OpKind::mul: mul(c, s, x); break;
+    case OpKind::add: {
+      const Bytes all = bytes_of(x.in[0]) * s.rows * s.out;
+      c.out = x.in[0];
+      Writer f(c.forward);
+      f.alloc(0, all);
+      f.pointwise("add", 3 * all, all);
+      c.passes_gradient = true;
+      break;
+    }
+    case OpKind::split_qkv: {
+      c.out = x.in[0];
+      c.outputs = 3;
+      c.aliases_input = true;
+      c.split_gradient = true;
+      const Bytes all = bytes_of(x.in[0]) * s.rows * s.in;
+      Writer b(c.backward);
+      b.alloc(0, all);
+      b.kernel("cat", KernelClass::cat, 2 * all);
+      break;
+    }
+    case OpKind::cast: {
+      const int64_t n = s.rows * s.in, from = bytes_of(x.in[0]), to = bytes_of(s.to);
+      c.out = s.to;
+      Writer f(c.forward), b(c.backward);
+      f.alloc(0, to * n);
+      f.pointwise("cast", (from + to) * n, std::max(from, to) * n);
+      b.alloc(0, from * n);
+      b.pointwise("cast", (from + to) * n, std::max(from, to) * n);
+      break;
+    }
+    case OpKind::cross_entropy: cross_entropy(c, s, x); break;
+    case OpKind::sum: sum(c, s, x); break;
+    case OpKind::bag: bag(c, s, x); break;
+  }
+  return c;
+}
+
+}  // namespace shardsim

@@ -1,0 +1,104 @@
+// What one operator does on a device, as data: the tensors it makes, the kernels it launches with
+// their FLOPs and bytes, and what autograd keeps for its backward, in the order PyTorch issues them.
+// Rows are those of spec/kernel-sequence.md section 2 and spec/memory-model.md section B, read off
+// recordings of PyTorch 2.15 (compute capability 9.0).
+// Worked example, a linear without bias [out, in] on T rows in bf16:
+//   forward   +y 2*T*out, +workspace, product (out, T, in), -workspace; keeps x
+//   backward  +dW 2*in*out, +ws, product (in, out, T), -ws, +dx 2*T*in, +ws, product (in, T, out), -ws
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "sim/base/dtype.h"
+#include "sim/base/units.h"
+#include "sim/model/kernels.h"
+
+namespace shardsim {
+
+enum class OpKind : uint8_t {
+  input,         // the batch: ids or rows, with its memset
+  embedding,     // p0 table
+  positions,     // p0 table; arange and lookup of learned positions, added to input 0
+  linear,        // p0 weight [out, in], p1 bias if any
+  rms_norm,      // p0
+  layer_norm,    // p0, p1
+  rope,          // complex or rotate_half, by form
+  repeat_kv,     // heads expanded
+  attention,     // inputs q, k, v
+  silu,
+  gelu,
+  mul,
+  add,
+  split_qkv,     // three views of one tensor
+  cast,          // to dtype `to`
+  cross_entropy, // mean over tokens, of logits
+  sum,           // y.sum()
+  bag,           // x + p.sum(), or x + (p * 2).sum()
+};
+
+// Sizes of one operator; which are used depends on the kind.
+struct OpShape {
+  int64_t rows = 0;       // T
+  int64_t in = 0, out = 0;  // features
+  int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  NormForm norm = NormForm::fused;
+  RopeForm rope = RopeForm::none;
+  DType to = DType::fp32;
+  bool matrix_input = false;  // the input is [rows, features], not [batch, seq, features]
+  bool bias = false;          // linear: p1
+  bool conv1d = false;        // weight stored [in, out] (GPT-2)
+  bool scale = false;
+};
+
+// Types and gradients that hold where the operator runs.
+struct OpContext {
+  std::array<DType, 3> in{};        // of the inputs
+  DType param = DType::fp32;        // of the parameters as used (compute type)
+  std::array<bool, 3> in_grad{};    // the input requires a gradient
+  bool param_grad = false;          // the parameters require one
+  bool expanded_grad = false;       // the incoming gradient is an expanded scalar
+  int sms = 132;                    // of the device
+};
+
+enum class Act : uint8_t { alloc, free, gemm, kernel, memset, copy_d2d };
+
+// One step of an operator. Slots are small numbers local to the operator: see OpCode.
+struct OpAction {
+  Act act = Act::kernel;
+  uint8_t slot = 0;
+  bool workspace = false;  // alloc and free: the cuBLAS workspace
+  KernelClass kernel = KernelClass::pointwise;
+  DType dtype = DType::fp32;
+  int64_t m = 0, n = 0, k = 0, batch = 1;
+  int64_t flops = 0;
+  Bytes bytes = 0;
+  const char* name = "";
+};
+
+// Forward slots: 0..2 outputs (0 is the result; split has three, none with bytes of its own),
+// 3.. extras. Backward slots: 0..2 gradients of the inputs, 3..4 of the parameters, 5.. temporaries.
+inline constexpr uint8_t kExtra = 3;
+inline constexpr uint8_t kParamGrad = 3;
+inline constexpr uint8_t kBackwardTemp = 5;
+inline constexpr int kMaxSlots = 24;
+
+struct OpCode {
+  std::vector<OpAction> forward, backward;
+  DType out = DType::fp32;         // type of output 0
+  int outputs = 1;
+  bool aliases_input = false;      // outputs are views of input 0
+  // What autograd keeps, in the order release_variables frees it: 0..2 an input, 16 + slot a forward
+  // slot (output or extra).
+  std::vector<uint8_t> saved;
+  bool passes_gradient = false;    // the gradient of every input is the incoming one (add, view)
+  bool gradient_is_view = false;   // gradients of the inputs are views (a linear on a 3-D input)
+  bool split_gradient = false;     // takes one gradient per output
+  bool gradient_is_expanded = false;  // the gradient it hands on is an expanded scalar
+};
+inline constexpr uint8_t kSavedSlot = 16;
+
+OpCode op_code(OpKind kind, const OpShape& shape, const OpContext& context);
+
+}  // namespace shardsim

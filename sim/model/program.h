@@ -1,0 +1,70 @@
+// The forward pass of a model as a list of stages, each a short program of operators on slots:
+// what Python's forward does, with the points where local variables go out of scope, since those
+// decide when memory is freed. Stages that are alike (the blocks of a transformer) share one class.
+// Worked example, Llama-3-8B: input, embedding, 32 times the block's class (14 operators), norm,
+// head, loss: 37 stages of 6 classes.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/model/model.h"
+#include "sim/model/operators.h"
+
+namespace shardsim {
+
+struct Step {
+  enum class What : uint8_t {
+    enter,  // a module's forward begins; in[0] is its input, rebound if the module casts it
+    exit,   // it ends; out is its output, rebound if the module casts it
+    run,    // an operator
+    drop,   // the local variable `out` goes out of scope
+  } what = What::run;
+  OpKind op = OpKind::add;
+  uint32_t module = 0;                       // enter, exit: relative to the stage's module
+  std::array<int16_t, 3> in{-1, -1, -1};     // slots
+  std::array<int16_t, 3> out{-1, -1, -1};
+  std::array<int32_t, 2> param{-1, -1};      // relative to the stage's first parameter
+  OpShape shape;
+};
+
+// Slot 0 is the stage's input. The stage's own module is entered and left by whoever runs the
+// stage; steps hold enter and exit of modules below it only.
+struct StageClass {
+  std::vector<Step> steps;
+  int16_t slots = 1;
+  int16_t output = 0;
+  bool cuttable = false;  // a checkpoint may wrap it
+};
+
+struct Stage {
+  uint32_t cls = 0;
+  ModuleId module;           // whose forward this is; none for input and loss
+  uint32_t first_param = 0;  // that its steps' parameters count from
+  bool loss = false;         // after the root's forward has returned
+};
+
+// What of a training run the forward depends on.
+struct ProgramInput {
+  int64_t micro_batch = 1;
+  int64_t seq_len = 0;
+  DType input = DType::fp32;  // stack and bag: type of the batch
+  bool float_loss = true;     // the loss is computed in fp32: logits.float(), y.float()
+};
+
+struct Program {
+  std::vector<StageClass> classes;
+  std::vector<Stage> stages;   // stages[0] makes the batch, the last is the loss
+  int64_t tokens = 0;          // rows of one micro-batch
+  bool input_is_float = false; // the root may cast it
+  int64_t input_features = 0;
+};
+
+Program build_program(const Model& model, const ProgramInput& input);
+
+// FLOPs of one token in forward and backward, 6 (N - V h) + 12 L n d s: torchtitan's formula since
+// 2024-04-26 (embedding not counted, attention not halved for the causal mask; data/README 3).
+// Worked number: Llama-3-8B at s 8192 is 57.91e9.
+int64_t model_flops_per_token(const Model& model, int64_t seq_len);
+
+}  // namespace shardsim

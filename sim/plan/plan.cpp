@@ -1,0 +1,164 @@
+#include "sim/plan/plan.h"
+
+#include <algorithm>
+
+#include "sim/base/error.h"
+#include "sim/plan/wrap.h"
+
+namespace shardsim {
+
+namespace {
+
+// The modules that one call manages: depth first, not entering a module that already has a state.
+void collect(const Model& model, ModuleId m, const std::vector<int32_t>& state_of, bool top,
+             std::vector<ModuleId>& post_order) {
+  if (!top && state_of[m.v] >= 0) return;
+  for (uint32_t c = m.v + 1; c < model.modules[m.v].end; c = model.modules[c].end)
+    collect(model, {c}, state_of, false, post_order);
+  post_order.push_back(m);
+}
+
+void resolve_reshard(ShardState& s, const Reshard& r, int64_t ranks) {
+  switch (r.kind) {
+    case Reshard::Kind::standard:
+      s.reshard = s.root ? Reshard::Kind::no : Reshard::Kind::yes;
+      break;
+    case Reshard::Kind::yes:
+    case Reshard::Kind::no: s.reshard = r.kind; break;
+    case Reshard::Kind::to:
+      if (r.ranks < 1 || ranks % r.ranks != 0)
+        throw Error("fsdp2.reshard_after_forward: " + std::to_string(r.ranks) +
+                        " does not divide the shard group's " + std::to_string(ranks) + " ranks",
+                    {}, "PyTorch raises ValueError; use a factor of the shard mesh size");
+      // 1 means False (with a logged warning), W means True.
+      s.reshard = r.ranks == 1       ? Reshard::Kind::no
+                  : r.ranks == ranks ? Reshard::Kind::yes
+                                     : Reshard::Kind::to;
+      s.reshard_ranks = s.reshard == Reshard::Kind::to ? r.ranks : 0;
+      break;
+  }
+}
+
+}  // namespace
+
+int64_t local_numel(int64_t d0, int64_t rest, int64_t ranks, int64_t k) {
+  const int64_t c = ceil_div(d0, ranks);
+  const int64_t begin = std::min(d0, k * c), end = std::min(d0, (k + 1) * c);
+  return (end - begin) * rest;
+}
+
+std::string Group::name(const Model& model) const {
+  std::string out;
+  for (ModuleId m : modules) {
+    if (!out.empty()) out += ",";
+    out += m.v == 0 ? "root" : model.module_name(m);
+  }
+  return out;
+}
+
+DType compute_dtype(const Precision& p) { return p.compute.value_or(p.storage); }
+
+// 2.15: without reduce_dtype gradients are reduced in the original type (fsdp2-runtime section 0).
+DType reduce_dtype(const Precision& p) { return p.reduce.value_or(p.storage); }
+
+Plan build_plan(const Model& model, const Training& training) {
+  Plan plan;
+  plan.mesh = training.mesh;
+  const int64_t ranks = training.mesh.shard;
+  plan.state_of.assign(model.modules.size(), -1);
+  plan.group_of_param.assign(model.params.size(), -1);
+
+  const std::vector<WrapCall> calls = wrap_calls(model, training);
+  std::vector<ShardState> made;
+  made.reserve(calls.size());
+  plan.groups.reserve(calls.size());
+  std::vector<ModuleId> managed;
+  for (const WrapCall& call : calls) {
+    const auto index = static_cast<uint32_t>(made.size());
+    ShardState& s = made.emplace_back();
+    s.modules = call.modules;
+    s.root = call.modules.size() == 1 && call.modules[0].v == 0;
+    resolve_reshard(s, call.reshard, ranks);
+    managed.clear();
+    for (ModuleId m : call.modules) {
+      if (plan.state_of[m.v] >= 0)
+        throw Error("wrap: module '" + model.module_name(m) + "' is wrapped twice", {},
+                    "fully_shard may be called once on a module; make the patterns disjoint");
+      collect(model, m, plan.state_of, true, managed);
+    }
+    Group g;
+    g.ranks = ranks;
+    g.modules = call.modules;
+    const auto group = static_cast<int32_t>(plan.groups.size());
+    for (ModuleId m : managed) {
+      const Module& x = model.modules[m.v];
+      for (uint32_t i = x.first_param; i < x.first_param + x.own_params; ++i) {
+        const Param& p = model.params[i];
+        const uint32_t shared = p.alias.valid() ? p.alias.v : i;
+        if (plan.group_of_param[shared] == group) continue;  // a second name in the same group
+        if (plan.group_of_param[shared] >= 0)
+          throw Error("wrap: parameter '" + model.param_name({i}) + "' shares its storage with '" +
+                          model.param_name({shared}) + "', which is in another group",
+                      {}, "PyTorch 2.15 raises ValueError; put both modules in one group");
+        plan.group_of_param[shared] = group;
+        ShardedParam q;
+        q.id = {shared};
+        q.numel = p.shape.numel();
+        q.shard = ceil_div(p.shape.dim[0], ranks) * p.shape.rest();
+        q.local = local_numel(p.shape.dim[0], p.shape.rest(), ranks, 0);
+        g.params.push_back(q);
+        g.shard += q.shard;
+        g.numel += q.numel;
+      }
+    }
+    for (ModuleId m : call.modules) plan.state_of[m.v] = static_cast<int32_t>(index);
+    if (!g.params.empty()) {
+      s.group = {static_cast<uint32_t>(group)};
+      plan.groups.push_back(std::move(g));
+    }
+  }
+
+  // all_states: pre-order of the modules, each state once.
+  std::vector<int32_t> order(made.size(), -1);
+  plan.states.reserve(made.size());
+  for (size_t m = 0; m < model.modules.size(); ++m) {
+    const int32_t s = plan.state_of[m];
+    if (s < 0) continue;
+    if (order[s] < 0) {
+      order[s] = static_cast<int32_t>(plan.states.size());
+      plan.states.push_back(std::move(made[s]));
+    }
+    plan.state_of[m] = order[s];
+  }
+  for (size_t s = 0; s < plan.states.size(); ++s)
+    if (plan.states[s].group.valid())
+      plan.groups[plan.states[s].group.v].state = static_cast<uint32_t>(s);
+  for (size_t i = 0; i < model.params.size(); ++i)
+    if (model.params[i].alias.valid())
+      plan.group_of_param[i] = plan.group_of_param[model.params[i].alias.v];
+
+  // Explicit prefetch over the blocks, as the recorder sets it.
+  const Fsdp2Options& f = training.fsdp2;
+  const auto n = static_cast<int64_t>(model.blocks.size());
+  const auto state = [&](int64_t block) { return plan.state_of[model.blocks[block].v]; };
+  for (int64_t i = 0; i < n; ++i) {
+    if (f.forward_prefetch == 0 && f.backward_prefetch == 0) break;
+    if (state(i) < 0) continue;
+    ShardState& s = plan.states[state(i)];
+    s.forward_prefetch.clear();
+    for (int64_t j = i + 1; j < std::min(n, i + 1 + f.forward_prefetch); ++j)
+      if (state(j) >= 0) s.forward_prefetch.push_back(static_cast<uint32_t>(state(j)));
+    if (f.backward_prefetch > 0) {
+      s.backward_prefetch.clear();
+      for (int64_t j = i - 1; j > std::max<int64_t>(-1, i - 1 - f.backward_prefetch); --j)
+        if (state(j) >= 0) s.backward_prefetch.push_back(static_cast<uint32_t>(state(j)));
+      s.explicit_backward = !s.backward_prefetch.empty();
+    }
+  }
+  for (int64_t j = 0; j < std::min(n, f.root_forward_prefetch); ++j)
+    if (state(j) >= 0 && plan.state_of[0] >= 0)
+      plan.states[plan.state_of[0]].forward_prefetch.push_back(static_cast<uint32_t>(state(j)));
+  return plan;
+}
+
+}  // namespace shardsim

@@ -1,0 +1,75 @@
+// How a model is sharded by FSDP2: which fully_shard calls are made, the state and parameter group
+// that each makes, and every parameter's share of a rank.
+//
+// Layout (fsdp2-runtime 2): a parameter (d0, rest) on W ranks gives each rank c = ceil(d0 / W) rows,
+// s = c * rest elements stored (zero-padded once); rank k holds rows [k c, min(d0, (k + 1) c)), maybe
+// none. A group's all-gather input is S = sum of s elements, its output U = W S.
+// Worked number: (7, 3) on 4 ranks is c 2, s 6; the ranks hold 6, 6, 6, 3 elements.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/base/ids.h"
+#include "sim/model/model.h"
+#include "sim/plan/scenario.h"
+
+namespace shardsim {
+
+struct ShardedParam {
+  ParamId id;
+  int64_t numel = 0;
+  int64_t shard = 0;  // s, padded elements a rank stores
+  int64_t local = 0;  // elements rank 0 really holds
+};
+
+// Elements of a (d0, rest) parameter that rank k of W holds, without padding.
+int64_t local_numel(int64_t d0, int64_t rest, int64_t ranks, int64_t k);
+
+struct Group {
+  std::string name(const Model& model) const;
+  uint32_t state = 0;
+  std::vector<ShardedParam> params;  // post-order of modules
+  int64_t shard = 0;                 // S
+  int64_t numel = 0;                 // N, true elements
+  int64_t padded() const { return ranks * shard; }  // U
+  int64_t ranks = 1;                 // W
+  std::vector<ModuleId> modules;     // of the state
+};
+
+// One fully_shard call.
+struct ShardState {
+  std::vector<ModuleId> modules;  // several: a list group
+  GroupId group;                  // none where no parameters were left
+  Reshard::Kind reshard = Reshard::Kind::yes;  // resolved: yes, no or to
+  int64_t reshard_ranks = 0;                   // Kind::to
+  bool root = false;
+  std::vector<uint32_t> forward_prefetch;   // states, explicit
+  std::vector<uint32_t> backward_prefetch;  // states, explicit; empty with implicit
+  bool explicit_backward = false;
+};
+
+struct Plan {
+  std::vector<ShardState> states;       // all_states: pre-order of the module tree, the root first
+  std::vector<int32_t> state_of;        // by ModuleId: the state whose member it is, or -1
+  std::vector<Group> groups;            // in the order of the fully_shard calls
+  std::vector<int32_t> group_of_param;  // by ParamId (tied: of the shared parameter)
+  Mesh mesh;
+};
+
+// Throws Error with what the real system says where a combination is refused.
+Plan build_plan(const Model& model, const Training& training);
+
+// Bytes of a group's collectives: the whole gathered tensor in compute type, the whole reduced tensor
+// in reduce type.
+DType compute_dtype(const Precision& p);
+DType reduce_dtype(const Precision& p);
+inline Bytes all_gather_bytes(const Group& g, const Precision& p) {
+  return g.padded() * bytes_of(compute_dtype(p));
+}
+inline Bytes reduce_scatter_bytes(const Group& g, const Precision& p) {
+  return g.padded() * bytes_of(reduce_dtype(p));
+}
+
+}  // namespace shardsim

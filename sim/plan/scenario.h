@@ -1,0 +1,139 @@
+// One scenario as plain values: model, cluster, training, cost model, options. sim/config reads it
+// from YAML; conform makes it from a recording's case; tests write it directly.
+// Every field is what PyTorch's own knob of that name does; sources in sim/schedule/fsdp2.h.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/base/dtype.h"
+#include "sim/cluster/cluster.h"
+#include "sim/model/architecture.h"
+
+namespace shardsim {
+
+struct Mesh {
+  int64_t replicate = 1;  // HSDP replicas
+  int64_t shard = 1;      // ranks that share one copy of the parameters
+  int64_t world() const { return replicate * shard; }
+};
+
+// Which modules get their own fully_shard call, in the order the calls are made.
+enum class WrapPolicy : uint8_t {
+  root_only,  // one group for the whole model
+  per_block,  // each block
+  every_k,    // k consecutive blocks as one list group
+  nested,     // each child of a block that has parameters, then the block
+  children,   // only the children
+  list,       // each module whose name matches a pattern
+  groups,     // each list of patterns is one list group
+  size,       // smallest modules that reach min_params, bottom-up
+};
+
+// fully_shard's reshard_after_forward.
+struct Reshard {
+  enum class Kind : uint8_t { standard, yes, no, to };  // standard: True, but False for the root
+  Kind kind = Kind::standard;
+  int64_t ranks = 0;  // Kind::to: the post-forward mesh size
+  friend bool operator==(const Reshard&, const Reshard&) = default;
+};
+
+struct ReshardOverride {
+  std::string pattern;  // module name, with * for any run of characters; "" is the root
+  Reshard reshard;
+};
+
+struct Wrap {
+  WrapPolicy policy = WrapPolicy::per_block;
+  int64_t every = 1;                             // every_k
+  int64_t min_params = 100'000'000;              // size (torch size_based_auto_wrap_policy's default)
+  std::vector<std::vector<std::string>> groups;  // list: one pattern each; groups: several
+  bool embedding = false;                        // a group for the embedding
+  bool head = false;                             // a list group of final norm and head
+};
+
+// When a setting holds over the micro-batches of a step: in each, or only in the last.
+enum class Micro : uint8_t { each, last };
+
+struct Fsdp2Options {
+  Reshard reshard_after_forward;
+  Reshard root_reshard;                                    // the root's own value
+  Reshard head_reshard{Reshard::Kind::no, 0};              // of the head's list group
+  std::vector<ReshardOverride> overrides;                  // per group, later entries win
+  int64_t forward_prefetch = 0;                            // blocks ahead, explicit
+  int64_t root_forward_prefetch = 0;                       // blocks that the root prefetches
+  int64_t backward_prefetch = 0;                           // 0: implicit
+  Micro requires_gradient_sync = Micro::each;
+  Micro requires_all_reduce = Micro::each;
+  Micro is_last_backward = Micro::each;
+  Micro reshard_after_backward = Micro::each;
+  int64_t reduce_scatter_max_input_buffers = 1;
+  bool separate_reduce_scatter_group = false;
+};
+
+struct Precision {
+  DType storage = DType::fp32;
+  std::optional<DType> compute;  // MixedPrecisionPolicy.param_dtype
+  std::optional<DType> reduce;   // .reduce_dtype
+  std::optional<DType> output;   // .output_dtype
+  bool cast_forward_inputs = true;
+};
+
+struct Checkpointing {
+  enum class Mode : uint8_t { none, full, selective_op, every_k } mode = Mode::none;
+  int64_t every = 1;  // every_k: blocks 0, k, 2k, ...
+};
+
+struct Optimizer {
+  enum class Name : uint8_t { adamw, adam, sgd, none } name = Name::adamw;
+  enum class Implementation : uint8_t { foreach, fused, forloop } implementation =
+      Implementation::foreach;
+  bool momentum = false;  // sgd
+  bool set_to_none = true;
+};
+
+struct Training {
+  std::string pytorch = "2.15";
+  int64_t seq_len = 0;      // tokens a sequence; stack and bag: not used
+  int64_t micro_batch = 1;  // sequences (stack and bag: rows) per data-parallel rank
+  int64_t grad_accum = 1;
+  Mesh mesh;
+  Wrap wrap;
+  Fsdp2Options fsdp2;
+  Precision precision;
+  DType input_dtype = DType::fp32;  // stack and bag
+  bool float_logits = true;         // cross_entropy(logits.float())
+  bool float_loss = true;           // stack and bag: y.float().sum(), otherwise y.sum()
+  Checkpointing checkpointing;
+  Optimizer optimizer;
+};
+
+// The rule of the recordings, and what a person checks by hand (oracle/README).
+struct FlatCost {
+  double kernel_us = 10;
+  double gemm_tflops = 600;
+  double bus_gbps = 200;
+  double host_us = 0;
+};
+
+struct CostChoice {
+  enum class Model : uint8_t { roofline, flat } model = Model::roofline;
+  FlatCost flat;
+};
+
+struct Options {
+  int64_t max_steps = 4;
+};
+
+struct Scenario {
+  std::string name;
+  Architecture model;
+  Cluster cluster;
+  Training training;
+  CostChoice cost;
+  Options options;
+};
+
+}  // namespace shardsim

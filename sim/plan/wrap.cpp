@@ -1,0 +1,166 @@
+#include "sim/plan/wrap.h"
+
+#include <algorithm>
+
+#include "sim/base/error.h"
+
+namespace shardsim {
+
+namespace {
+
+bool has_params(const Model& model, ModuleId m) {
+  return model.modules[m.v].end_param > model.modules[m.v].first_param;
+}
+
+template <class F>
+void for_children(const Model& model, ModuleId m, F&& f) {
+  for (uint32_t c = m.v + 1; c < model.modules[m.v].end; c = model.modules[c].end)
+    f(ModuleId{c});
+}
+
+// torch.distributed.fsdp.wrap's size_based_auto_wrap_policy: returns the elements already wrapped.
+int64_t wrap_by_size(const Model& model, ModuleId m, int64_t min_params, bool top,
+                     std::vector<WrapCall>& calls, const Reshard& reshard) {
+  const Module& x = model.modules[m.v];
+  int64_t numel = 0;
+  for (uint32_t p = x.first_param; p < x.end_param; ++p)
+    if (!model.params[p].alias.valid()) numel += model.params[p].shape.numel();
+  if (numel < min_params && !top) return 0;
+  int64_t wrapped = 0;
+  for_children(model, m, [&](ModuleId c) {
+    wrapped += wrap_by_size(model, c, min_params, false, calls, reshard);
+  });
+  if (top) return wrapped;
+  if (numel - wrapped >= min_params && x.callable) {
+    calls.push_back({{m}, reshard});
+    return numel;
+  }
+  return wrapped;
+}
+
+std::vector<ModuleId> matching(const Model& model, const std::string& pattern) {
+  std::vector<ModuleId> out;
+  for (uint32_t m = 1; m < model.modules.size(); ++m)
+    if (matches(pattern, model.module_name({m}))) out.push_back({m});
+  if (out.empty())
+    throw Error("wrap: no module matches '" + pattern + "'", {},
+                "names are those of `shardsim explain`; * stands for any run of characters");
+  return out;
+}
+
+int depth(const Model& model, ModuleId m) {
+  int d = 0;
+  for (; m.v != 0; m = model.modules[m.v].parent) ++d;
+  return d;
+}
+
+void refuse_containers(const Model& model, const std::vector<ModuleId>& modules) {
+  for (ModuleId m : modules)
+    if (!model.modules[m.v].callable)
+      throw Error("wrap: module '" + model.module_name(m) + "' is a ModuleList, which has no forward",
+                  {}, "PyTorch raises ValueError; wrap its elements");
+}
+
+}  // namespace
+
+bool matches(std::string_view pattern, std::string_view name) {
+  size_t p = 0, n = 0, star = std::string_view::npos, mark = 0;
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      mark = n;
+    } else if (p < pattern.size() && pattern[p] == name[n]) {
+      ++p;
+      ++n;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      n = ++mark;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+std::vector<WrapCall> wrap_calls(const Model& model, const Training& training) {
+  const Wrap& w = training.wrap;
+  const Fsdp2Options& f = training.fsdp2;
+  const Reshard& each = f.reshard_after_forward;
+  std::vector<WrapCall> calls;
+  calls.reserve(model.blocks.size() + 4);
+  switch (w.policy) {
+    case WrapPolicy::root_only: break;
+    case WrapPolicy::nested:
+    case WrapPolicy::children:
+      for (ModuleId b : model.blocks)
+        for_children(model, b, [&](ModuleId c) {
+          if (!has_params(model, c)) return;
+          refuse_containers(model, {c});
+          calls.push_back({{c}, each});
+        });
+      if (w.policy == WrapPolicy::nested)
+        for (ModuleId b : model.blocks) calls.push_back({{b}, each});
+      break;
+    case WrapPolicy::per_block:
+      for (ModuleId b : model.blocks) calls.push_back({{b}, each});
+      break;
+    case WrapPolicy::every_k:
+      for (size_t i = 0; i < model.blocks.size(); i += w.every) {
+        const size_t end = std::min(model.blocks.size(), i + static_cast<size_t>(w.every));
+        calls.push_back({{model.blocks.begin() + static_cast<int64_t>(i),
+                          model.blocks.begin() + static_cast<int64_t>(end)},
+                         each});
+      }
+      break;
+    case WrapPolicy::list:
+    case WrapPolicy::groups:
+      for (const auto& entry : w.groups) {
+        std::vector<ModuleId> modules;
+        for (const std::string& pattern : entry) {
+          const auto found = matching(model, pattern);
+          modules.insert(modules.end(), found.begin(), found.end());
+        }
+        refuse_containers(model, modules);
+        if (w.policy == WrapPolicy::list) {
+          for (ModuleId m : modules) calls.push_back({{m}, each});
+          continue;
+        }
+        // Members nested in another member are dropped.
+        std::vector<ModuleId> kept;
+        for (ModuleId m : modules)
+          if (std::none_of(modules.begin(), modules.end(), [&](ModuleId o) {
+                return o.v < m.v && m.v < model.modules[o.v].end;
+              }))
+            kept.push_back(m);
+        calls.push_back({kept, each});
+      }
+      // Bottom-up: deeper modules are wrapped first.
+      std::stable_sort(calls.begin(), calls.end(), [&](const WrapCall& a, const WrapCall& b) {
+        return depth(model, a.modules[0]) > depth(model, b.modules[0]);
+      });
+      break;
+    case WrapPolicy::size:
+      wrap_by_size(model, {0}, w.min_params, true, calls, each);
+      break;
+  }
+  if (w.embedding)
+    for (ModuleId m : model.embedding) calls.push_back({{m}, each});
+  if (w.head && !model.head.empty()) calls.push_back({model.head, f.head_reshard});
+  calls.push_back({{ModuleId{0}}, f.root_reshard});
+  for (const ReshardOverride& o : f.overrides) {
+    bool used = false;
+    for (WrapCall& c : calls)
+      for (ModuleId m : c.modules)
+        if (matches(o.pattern, model.module_name(m))) {
+          c.reshard = o.reshard;
+          used = true;
+        }
+    if (!used)
+      throw Error("fsdp2.reshard: no wrapped module matches '" + o.pattern + "'", {},
+                  "names are those of `shardsim explain`");
+  }
+  return calls;
+}
+
+}  // namespace shardsim

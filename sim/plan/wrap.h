@@ -1,0 +1,22 @@
+// Which fully_shard calls a wrapping policy makes, in order: bottom-up, the root last.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "sim/model/model.h"
+#include "sim/plan/scenario.h"
+
+namespace shardsim {
+
+struct WrapCall {
+  std::vector<ModuleId> modules;  // several: fully_shard([a, b, ...])
+  Reshard reshard;
+};
+
+std::vector<WrapCall> wrap_calls(const Model& model, const Training& training);
+
+// True if `name` matches `pattern`, where * stands for any run of characters, dots included.
+bool matches(std::string_view pattern, std::string_view name);
+
+}  // namespace shardsim

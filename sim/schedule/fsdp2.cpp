@@ -1,0 +1,578 @@
+#include "sim/schedule/fsdp2.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "sim/base/error.h"
+#include "sim/schedule/multi_tensor.h"
+#include "sim/schedule/streams.h"
+
+namespace shardsim {
+
+namespace {
+
+Work kernel(const char* name, KernelClass cls, Bytes bytes, DType t, GroupId group) {
+  Work w;
+  w.kernel = cls;
+  w.bytes = bytes;
+  w.dtype = t;
+  w.group = group;
+  w.name = name;
+  return w;
+}
+
+Work copy(WorkKind kind, Bytes bytes, GroupId group, const char* name) {
+  Work w;
+  w.kind = kind;
+  w.bytes = bytes;
+  w.group = group;
+  w.name = name;
+  return w;
+}
+
+Work collective(WorkKind kind, Bytes bytes, DType t, CommId comm, GroupId group, ReduceOp op,
+                const char* name) {
+  Work w;
+  w.kind = kind;
+  w.bytes = bytes;
+  w.dtype = t;
+  w.comm = comm;
+  w.group = group;
+  w.op = op;
+  w.name = name;
+  return w;
+}
+
+// Pointer table of a copy-out, in bytes (kernel-sequence.md 6, read in split_with_sizes_copy's
+// source): two 512-parameter groups on 8 ranks, 524,288 B each, take 4168.
+Bytes copy_out_table(const Group& g, int64_t shard_divisor, int64_t ranks, int64_t element,
+                     int sms) {
+  int64_t blocks = 0;
+  const auto bytes = [&](const ShardedParam& p) {
+    return p.shard * g.ranks / shard_divisor * element;
+  };
+  for (const ShardedParam& p : g.params) blocks += ceil_div(bytes(p), 2048);
+  const int64_t t = ceil_div(blocks * ranks, int64_t{32} * sms);
+  auto root = static_cast<int64_t>(std::sqrt(static_cast<double>(t)));
+  while (root * root < t) ++root;
+  const int64_t r = std::max<int64_t>(1, std::min(root, ranks));
+  const int64_t q = std::max<int64_t>(1, ceil_div(t, r));
+  int64_t entries = 0;
+  for (const ShardedParam& p : g.params) entries += ceil_div(bytes(p), 2048 * q);
+  return 8 * (4 * static_cast<int64_t>(g.params.size()) + 1 + entries);
+}
+
+Bytes chunk_cat_table(const Group& g, int64_t element) {
+  int64_t entries = 0;
+  for (const ShardedParam& p : g.params) entries += ceil_div(p.shard * element, 2048);
+  return 8 * (6 * static_cast<int64_t>(g.params.size()) + 2 + entries);
+}
+
+}  // namespace
+
+DivideFactors divide_factors(DType reduce, int64_t ranks) {
+  if (reduce == DType::fp32 || reduce == DType::bf16) return {};
+  double pre = 1;
+  const auto n = static_cast<double>(ranks);
+  while (std::fmod(n, pre) == 0 && n / pre > pre) pre *= 2;
+  return {pre, n / pre};
+}
+
+Fsdp2::Fsdp2(Host& host, const Model& model, const Plan& plan, const Training& training, int sms)
+    : host_(host), model_(model), plan_(plan), training_(training), sms_(sms),
+      compute_(compute_dtype(training.precision)), reduce_(reduce_dtype(training.precision)),
+      stored_(training.precision.storage) {
+  const Mesh& mesh = plan.mesh;
+  divide_ = divide_factors(reduce_, mesh.world());
+  if (hsdp()) replicate_comm_ = host.communicator(mesh.replicate, mesh.shard, "replicate");
+  shard_comm_ = host.communicator(mesh.shard, 1, "shard");
+  reduce_comm_ = training.fsdp2.separate_reduce_scatter_group
+                     ? host.communicator(mesh.shard, 1, "shard (reduce-scatter)")
+                     : shard_comm_;
+  members_run_.assign(plan.states.size(), 0);
+  groups_.resize(plan.groups.size());
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    ParamGroup& g = groups_[i];
+    g.plan = &plan.groups[i];
+    g.id = {static_cast<uint32_t>(i)};
+    g.state = plan.groups[i].state;
+    define(g);
+  }
+}
+
+void Fsdp2::define_gather(ParamGroup& g, Gather& x, CommId comm, bool from_post_forward) {
+  const Group& p = *g.plan;
+  const int64_t e = bytes_of(compute_);
+  const int64_t numel = p.padded() / x.ranks;  // a rank's input
+  const int64_t chunks = [&] {
+    int64_t n = 0;
+    for (const ShardedParam& q : p.params) n += chunks_of(q.shard * p.ranks / x.ranks);
+    return n;
+  }();
+  // Flat buffer: the cast of every shard, or a copy of the post-forward shards, where a parameter
+  // dtype is set.
+  const bool flat = from_post_forward ? training_.precision.compute.has_value() : compute_ != stored_;
+  if (flat) {
+    const int64_t from = from_post_forward ? e : bytes_of(stored_);
+    x.flat = static_cast<size_t>(launches_of(chunks));
+    for (size_t i = 0; i < x.flat; ++i)
+      x.copy_in.push_back(host_.work(kernel("all_gather_cast", KernelClass::foreach_op,
+                                            (from + e) * numel / static_cast<int64_t>(x.flat),
+                                            compute_, g.id)));
+    x.flat_buffer = host_.buffer(numel * e, kCopyIn, Category::all_gather_buffers, g.id);
+  }
+  const int64_t n = launches_of(chunks);
+  for (int64_t i = 0; i < n; ++i)
+    x.copy_in.push_back(host_.work(
+        kernel("all_gather_copy_in", KernelClass::foreach_op, 2 * e * numel / n, compute_, g.id)));
+  x.gather = host_.work(collective(WorkKind::AllGather, p.padded() * e, compute_, comm, g.id,
+                                   ReduceOp::none, "all_gather"));
+  const Bytes table = copy_out_table(p, x.ranks, x.ranks, e, sms_);
+  x.table = host_.work(copy(WorkKind::CopyH2D, table, g.id, "copy_out_table"));
+  x.table_buffer = host_.buffer(table, kCompute, Category::all_gather_buffers, g.id);
+  x.copy_out = host_.work(
+      kernel("copy_out", KernelClass::copy_out, 2 * p.padded() * e, compute_, g.id));
+}
+
+void Fsdp2::define(ParamGroup& g) {
+  const Group& p = *g.plan;
+  const int64_t e = bytes_of(compute_), o = bytes_of(stored_), r = bytes_of(reduce_);
+  const int64_t ranks = p.ranks;
+  const auto n = static_cast<uint32_t>(p.params.size());
+  const ShardState& state = plan_.states[g.state];
+  g.grads.assign(n, {});
+  for (const ShardedParam& q : p.params) g.last_param = std::max(g.last_param, q.id.v);
+  if (ranks > 1) {
+    g.whole.ranks = ranks;
+    define_gather(g, g.whole, shard_comm_, false);
+    g.gathered = host_.buffer(p.padded() * e, kCopyIn, Category::all_gather_buffers, g.id);
+  }
+  g.first_unsharded = host_.buffers();
+  for (const ShardedParam& q : p.params)
+    host_.buffer(q.shard * ranks * e, kCompute, Category::unsharded_parameters, g.id);
+  if (state.reshard == Reshard::Kind::to) {
+    // A new mesh for each fully_shard call: two communicators, of which one is used.
+    const int64_t m = state.reshard_ranks;
+    host_.communicator(ranks / m, m, "post-forward (unused)");
+    g.partial_mesh.ranks = m;
+    define_gather(g, g.partial_mesh, host_.communicator(m, 1, "post-forward"), true);
+    g.first_post_forward = host_.buffers();
+    for (const ShardedParam& q : p.params)
+      host_.buffer(q.shard * ranks / m * e, kCompute, Category::unsharded_parameters, g.id);
+    for (const ShardedParam& q : p.params)
+      g.clone.push_back(host_.work(
+          copy(WorkKind::CopyD2D, q.shard * ranks / m * e, g.id, "reshard_clone")));
+  }
+  if (ranks == 1) {
+    g.first_cast = host_.buffers();
+    for (const ShardedParam& q : p.params)
+      host_.buffer(q.shard * e, kCompute, Category::all_gather_buffers, g.id);
+    for (const ShardedParam& q : p.params) {
+      if (compute_ != stored_)
+        g.cast_one.push_back(host_.work(kernel("cast", KernelClass::pointwise, (o + e) * q.shard,
+                                               compute_, g.id)));
+      g.copy_one.push_back(host_.work(copy(WorkKind::CopyD2D, q.shard * e, g.id, "unshard_copy")));
+    }
+  }
+
+  const Bytes input = p.padded() * r, output = p.shard * r;
+  g.reduce_input = host_.buffer(input, kCompute, Category::reduce_scatter_buffers, g.id);
+  const Bytes table = chunk_cat_table(p, r);
+  g.table_in = host_.buffer(table, kCompute, Category::reduce_scatter_buffers, g.id);
+  g.table_work = host_.work(copy(WorkKind::CopyH2D, table, g.id, "chunk_cat_table"));
+  g.chunk_cat = host_.work(
+      kernel("chunk_cat", KernelClass::chunk_cat, input + p.padded() * e, reduce_, g.id));
+  const bool divides = divide_.pre != 1 || divide_.post != 1;
+  if (divide_.pre != 1)
+    g.pre_divide = host_.work(kernel("div", KernelClass::pointwise, 2 * input, reduce_, g.id));
+  const ReduceOp op = divides ? ReduceOp::sum : ReduceOp::avg;
+  g.reduce_scatter = host_.work(collective(WorkKind::ReduceScatter, input, reduce_, reduce_comm_,
+                                           g.id, op, "reduce_scatter"));
+  g.copy_reduce = host_.work(copy(WorkKind::CopyD2D, input, g.id, "reduce_copy"));
+  if (hsdp()) {
+    g.add_partial = host_.work(kernel("add", KernelClass::pointwise, 3 * output, reduce_, g.id));
+    g.all_reduce = host_.work(collective(WorkKind::AllReduce, output, reduce_, replicate_comm_,
+                                         g.id, op, "all_reduce"));
+    g.partial = host_.buffer(output, kReduceScatter, Category::reduce_scatter_buffers, g.id);
+  }
+  if (divide_.post != 1)
+    g.post_divide = host_.work(kernel("div", KernelClass::pointwise, 2 * output, reduce_, g.id));
+  g.reduce_output = host_.buffer(output, kReduceScatter, Category::reduce_scatter_buffers, g.id);
+  if (reduce_ != stored_) {
+    g.cast_grad.push_back(
+        host_.work(kernel("cast", KernelClass::pointwise, (r + o) * p.shard, stored_, g.id)));
+    for (BufferId& b : g.sharded_grad)
+      b = host_.buffer(p.shard * o, hsdp() ? kAllReduce : kReduceScatter, Category::gradients, g.id);
+  } else {
+    for (BufferId& b : g.sharded_grad)
+      b = host_.buffer(p.shard * o, kReduceScatter, Category::gradients, g.id);
+  }
+  for (const ShardedParam& q : p.params)
+    if (q.local > 0)
+      g.add_grad.push_back(
+          host_.work(kernel("add", KernelClass::pointwise, 3 * o * q.local, stored_, g.id)));
+}
+
+void Fsdp2::initialize() {
+  const int64_t o = bytes_of(stored_);
+  for (uint32_t i = 0; i < model_.params.size(); ++i) {
+    if (model_.params[i].alias.valid()) continue;
+    const int32_t g = plan_.group_of_param[i];
+    SHARDSIM_ASSERT(g >= 0, "every parameter belongs to a group");
+    const Group& group = plan_.groups[static_cast<size_t>(g)];
+    const auto q = std::find_if(group.params.begin(), group.params.end(),
+                                [&](const ShardedParam& x) { return x.id.v == i; });
+    const BufferId b = host_.buffer(q->shard * o, kCompute, Category::parameters,
+                                    {static_cast<uint32_t>(g)});
+    host_.alloc(b);
+    sharded_.push_back({{i}, q->local, b});
+  }
+}
+
+void Fsdp2::begin_micro_batch(bool last) {
+  const Fsdp2Options& f = training_.fsdp2;
+  sync_ = f.requires_gradient_sync == Micro::each || last;
+  all_reduce_ = f.requires_all_reduce == Micro::each || last;
+  last_backward_ = f.is_last_backward == Micro::each || last;
+  reshard_after_backward_ = f.reshard_after_backward == Micro::each || last;
+}
+
+// Unshard: cast and copy-in on the copy-in stream, all-gather on its own.
+void Fsdp2::unshard(ParamGroup& g) {
+  if (g.pending || g.sharded_state == ShardedState::unsharded) return;
+  if (g.reshard_event.valid()) {
+    host_.wait(kCopyIn, g.reshard_event);
+    host_.wait(kAllGather, g.reshard_event);
+    g.reshard_event = {};
+  }
+  g.pending = true;
+  g.pending_partial = g.sharded_state == ShardedState::post_forward;
+  if (g.plan->ranks == 1) {
+    g.gathered_event = host_.record(kCompute);
+    return;
+  }
+  const Gather& x = g.pending_partial ? g.partial_mesh : g.whole;
+  size_t i = 0;
+  if (x.flat_buffer.valid()) {
+    host_.alloc(x.flat_buffer);
+    for (; i < x.flat; ++i) host_.launch(kCopyIn, x.copy_in[i]);
+  }
+  host_.alloc(g.gathered);
+  for (; i < x.copy_in.size(); ++i) host_.launch(kCopyIn, x.copy_in[i]);
+  host_.wait_stream(kAllGather, kCopyIn);
+  host_.collective(kAllGather, x.gather);
+  g.gathered_event = host_.record(kAllGather);
+  if (x.flat_buffer.valid()) host_.free(x.flat_buffer);
+}
+
+void Fsdp2::release_held(bool compute_waits) {
+  if (!held_.any) return;
+  if (compute_waits) {
+    host_.wait(kCompute, held_.event);
+  } else {
+    host_.wait(kCopyIn, held_.event);
+    host_.wait(kAllGather, held_.event);
+  }
+  host_.free(groups_[held_.group].gathered);
+  held_.any = false;
+}
+
+void Fsdp2::wait_for_unshard(ParamGroup& g) {
+  if (!g.pending) return;
+  g.pending = false;
+  const bool forward = g.training_state == TrainingState::forward;
+  if (forward) release_held(false);
+  const auto n = static_cast<uint32_t>(g.plan->params.size());
+  if (g.plan->ranks == 1) {
+    BufferId previous;
+    for (uint32_t i = 0; i < n; ++i) {
+      if (compute_ != stored_) {
+        const BufferId cast{g.first_cast + i};
+        host_.alloc(cast);
+        host_.launch(kCompute, g.cast_one[i]);
+        if (previous.valid()) host_.free(previous);
+        previous = cast;
+      }
+      host_.alloc({g.first_unsharded + i});
+      host_.launch(kCompute, g.copy_one[i]);
+    }
+    if (previous.valid()) host_.free(previous);
+  } else {
+    host_.wait(kCompute, g.gathered_event);
+    const Gather& x = g.pending_partial ? g.partial_mesh : g.whole;
+    for (uint32_t i = 0; i < n; ++i) host_.alloc({g.first_unsharded + i});
+    host_.alloc(x.table_buffer);
+    host_.pinned_copy(kCompute, x.table);
+    host_.launch(kCompute, x.copy_out);
+    host_.free(x.table_buffer);
+  }
+  if (g.sharded_state == ShardedState::post_forward)
+    for (uint32_t i = 0; i < n; ++i) host_.free({g.first_post_forward + i});
+  g.sharded_state = ShardedState::unsharded;
+  const EventId copied = host_.record(kCompute);
+  if (forward && g.plan->ranks > 1) {
+    held_ = {true, g.id.v, copied};
+    return;
+  }
+  host_.wait(kCopyIn, copied);
+  host_.wait(kAllGather, copied);
+  if (g.plan->ranks > 1) host_.free(g.gathered);
+}
+
+void Fsdp2::reshard(ParamGroup& g) {
+  const ShardState& state = plan_.states[g.state];
+  const auto n = static_cast<uint32_t>(g.plan->params.size());
+  if (g.training_state == TrainingState::forward) {
+    if (state.reshard == Reshard::Kind::no) return;
+    if (state.reshard == Reshard::Kind::to) {
+      if (g.sharded_state != ShardedState::unsharded) return;
+      for (uint32_t i = 0; i < n; ++i) {
+        host_.alloc({g.first_post_forward + i});
+        host_.launch(kCompute, g.clone[i]);
+        host_.free({g.first_unsharded + i});
+      }
+      g.sharded_state = ShardedState::post_forward;
+      g.reshard_event = host_.record(kCompute);
+      return;
+    }
+  }
+  if (g.sharded_state == ShardedState::unsharded)
+    for (uint32_t i = 0; i < n; ++i) host_.free({g.first_unsharded + i});
+  if (g.sharded_state == ShardedState::post_forward)
+    for (uint32_t i = 0; i < n; ++i) host_.free({g.first_post_forward + i});
+  g.sharded_state = ShardedState::sharded;
+}
+
+void Fsdp2::root_pre_forward() {
+  if (iteration_root_) return;
+  iteration_root_ = true;
+  host_.wait_stream(kCopyIn, kCompute);
+  host_.wait_stream(kAllGather, kCompute);
+}
+
+bool Fsdp2::pre_forward(uint32_t s) {
+  const ShardState& state = plan_.states[s];
+  const bool first = members_run_[s] == 0;
+  if (first && state.group.valid()) {
+    ParamGroup& g = groups_[state.group.v];
+    g.training_state = TrainingState::forward;
+    unshard(g);
+    wait_for_unshard(g);
+  }
+  if (first)
+    for (uint32_t t : state.forward_prefetch) {
+      if (!group_of(t).valid()) continue;
+      ParamGroup& g = groups_[group_of(t).v];
+      const TrainingState before = g.training_state;
+      g.training_state = TrainingState::forward;
+      unshard(g);
+      g.training_state = before;
+    }
+  return first && state.group.valid();
+}
+
+bool Fsdp2::post_forward(uint32_t s) {
+  const ShardState& state = plan_.states[s];
+  if (++members_run_[s] < state.modules.size()) return false;
+  members_run_[s] = 0;
+  if (state.group.valid()) {
+    ParamGroup& g = groups_[state.group.v];
+    reshard(g);
+    g.forward_indices.push_back(static_cast<uint32_t>(order_.size()));
+    order_.push_back(g.id.v);
+    g.training_state = TrainingState::idle;
+  }
+  if (state.root) {
+    release_held(false);
+    iteration_root_ = false;
+  }
+  return true;
+}
+
+void Fsdp2::pre_backward(uint32_t s) {
+  final_queued_ = true;
+  const ShardState& state = plan_.states[s];
+  if (!state.group.valid()) return;
+  ParamGroup& g = groups_[state.group.v];
+  if (g.training_state == TrainingState::pre_backward) return;
+  g.training_state = TrainingState::pre_backward;
+  unshard(g);
+  wait_for_unshard(g);
+  const auto prefetch = [&](ParamGroup& t) {
+    const TrainingState before = t.training_state;
+    t.training_state = TrainingState::pre_backward;
+    unshard(t);
+    t.training_state = before;
+  };
+  if (!state.explicit_backward) {
+    if (g.forward_indices.empty()) return;
+    const uint32_t index = g.forward_indices.back();
+    g.forward_indices.pop_back();
+    if (index >= 1) prefetch(groups_[order_[index - 1]]);
+    return;
+  }
+  for (uint32_t t : state.backward_prefetch)
+    if (group_of(t).valid()) prefetch(groups_[group_of(t).v]);
+}
+
+void Fsdp2::post_backward(uint32_t s) {
+  if (group_of(s).valid()) post_backward_group(groups_[group_of(s).v]);
+}
+
+void Fsdp2::set_unsharded_grad(ParamId param, BufferId buffer) {
+  ParamGroup& g = groups_[static_cast<size_t>(plan_.group_of_param[param.v])];
+  for (size_t i = 0; i < g.plan->params.size(); ++i)
+    if (g.plan->params[i].id == param) g.grads[i] = buffer;
+}
+
+void Fsdp2::post_backward_group(ParamGroup& g) {
+  g.training_state = TrainingState::post_backward;
+  if (!sync_) {
+    if (reshard_after_backward_) reshard(g);
+    return;
+  }
+  if (reshard_after_backward_) reshard(g);
+  const auto cap = static_cast<size_t>(training_.fsdp2.reduce_scatter_max_input_buffers);
+  while (retained_.size() >= cap) {
+    host_.wait(kCompute, retained_.front().event);
+    host_.free(groups_[retained_.front().group].reduce_input);
+    retained_.erase(retained_.begin());
+  }
+  const bool any = std::any_of(g.grads.begin(), g.grads.end(),
+                               [](BufferId b) { return b.valid(); });
+  if (any) reduce(g);
+}
+
+void Fsdp2::reduce(ParamGroup& g) {
+  if (g.post_event.valid()) host_.wait(kCompute, g.post_event);
+  if (g.all_reduce_buffer) {
+    if (reduce_ != stored_) host_.free(g.reduce_output);
+    g.all_reduce_buffer = false;
+  }
+  if (hsdp() && g.has_partial) host_.wait_stream(kReduceScatter, kCompute);
+  host_.alloc(g.reduce_input);
+  host_.alloc(g.table_in);
+  host_.pinned_copy(kCompute, g.table_work);
+  host_.launch(kCompute, g.chunk_cat);
+  host_.free(g.table_in);
+  for (BufferId& b : g.grads) {
+    if (b.valid()) host_.free(b);
+    b = {};
+  }
+  host_.wait_stream(kReduceScatter, kCompute);
+
+  // The output is the sharded gradient itself where types agree.
+  const bool keeps_partial = hsdp() && !all_reduce_;
+  const int slot = g.has_sharded_grad ? 1 - g.grad_slot : g.grad_slot;
+  const BufferId output = keeps_partial && !g.has_partial ? g.partial
+                          : reduce_ == stored_ && !keeps_partial ? g.sharded_grad[slot]
+                                                                 : g.reduce_output;
+  host_.alloc(output);
+  if (g.pre_divide.valid()) host_.launch(kReduceScatter, g.pre_divide);
+  if (g.plan->ranks > 1)
+    host_.collective(kReduceScatter, g.reduce_scatter);
+  else
+    host_.launch(kReduceScatter, g.copy_reduce);
+  retained_.push_back({g.id.v, host_.record(kReduceScatter)});
+
+  StreamId post = kReduceScatter;
+  if (hsdp()) {
+    if (!all_reduce_) {
+      if (g.has_partial) {
+        host_.launch(kReduceScatter, g.add_partial);
+        host_.free(output);
+      }
+      g.has_partial = true;
+      end_reduction(g, kReduceScatter);
+      return;
+    }
+    if (g.has_partial) host_.launch(kReduceScatter, g.add_partial);
+    host_.wait_stream(kAllReduce, kReduceScatter);
+    host_.collective(kAllReduce, g.all_reduce);
+    host_.record(kAllReduce);
+    post = kAllReduce;
+  }
+  if (g.post_divide.valid()) host_.launch(post, g.post_divide);
+  if (reduce_ != stored_) {
+    host_.alloc(g.sharded_grad[slot]);
+    for (WorkId w : g.cast_grad) host_.launch(post, w);
+    if (hsdp())
+      g.all_reduce_buffer = true;
+    else
+      host_.free(output);
+  }
+  assign_grad(g, post);
+  if (g.has_partial) {
+    host_.free(g.partial);
+    g.has_partial = false;
+  }
+  end_reduction(g, post);
+}
+
+void Fsdp2::end_reduction(ParamGroup& g, StreamId post) {
+  g.post_event = host_.record(post);
+  const auto same = std::find_if(posts_.begin(), posts_.end(),
+                                 [&](const Post& p) { return p.stream == post; });
+  if (same != posts_.end())
+    same->event = g.post_event;
+  else
+    posts_.push_back({post, g.post_event});
+}
+
+// Sets each parameter's .grad to its view of the new shard, or adds that to the .grad there is.
+void Fsdp2::assign_grad(ParamGroup& g, StreamId post) {
+  if (!g.has_sharded_grad) {
+    g.has_sharded_grad = true;
+    return;
+  }
+  for (WorkId w : g.add_grad) host_.launch(post, w);
+  host_.free(g.sharded_grad[1 - g.grad_slot]);
+}
+
+void Fsdp2::root_post_backward_final_callback() {
+  final_queued_ = false;
+  for (const ShardState& state : plan_.states) {
+    if (!state.group.valid()) continue;
+    ParamGroup& g = groups_[state.group.v];
+    if (g.training_state != TrainingState::post_backward) post_backward_group(g);
+    g.training_state = TrainingState::idle;
+  }
+  if (!last_backward_) {
+    release_held(true);
+    return;
+  }
+  for (const Post& p : posts_) host_.wait(kCompute, p.event);
+  posts_.clear();
+  for (const ShardState& state : plan_.states) {
+    if (!state.group.valid()) continue;
+    ParamGroup& g = groups_[state.group.v];
+    if (g.all_reduce_buffer && reduce_ != stored_) host_.free(g.reduce_output);
+    g.all_reduce_buffer = false;
+    g.post_event = {};
+    if (g.pending) {  // a prefetched all-gather that nobody used
+      host_.wait(kCompute, g.gathered_event);
+      host_.free(g.gathered);
+      g.pending = false;
+    }
+    g.forward_indices.clear();
+  }
+  release_held(true);
+  order_.clear();
+  for (const Retained& r : retained_) {
+    host_.wait(kCompute, r.event);
+    host_.free(groups_[r.group].reduce_input);
+  }
+  retained_.clear();
+}
+
+// A group's gradients are views of one storage, which goes with the last of them.
+void Fsdp2::drop_grads() {
+  for (const Sharded& p : sharded_) {
+    ParamGroup& g = groups_[static_cast<size_t>(plan_.group_of_param[p.id.v])];
+    if (!g.has_sharded_grad || p.id.v != g.last_param) continue;
+    host_.free(g.sharded_grad[g.grad_slot]);
+    g.has_sharded_grad = false;
+  }
+}
+
+}  // namespace shardsim

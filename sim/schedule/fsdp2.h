@@ -1,0 +1,157 @@
+// FSDP2 (`fully_shard`) as a program of host calls: the hooks of PyTorch 2.15's FSDPState and
+// FSDPParamGroup (torch/distributed/fsdp/_fully_shard), written through a Host. The hooks' names are
+// PyTorch's; the rules and their numbers are those of spec/fsdp2-runtime.md section 4.
+//
+// Worked example, Llama-3-8B on 8 ranks, bf16 compute: a block's group is 218,112,000 elements; its
+// unshard casts 54,528,000 B of shard into a buffer, gathers 436,224,000 B on the all-gather stream,
+// and its copy-out makes nine parameters on the compute stream.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "sim/plan/plan.h"
+#include "sim/schedule/host.h"
+
+namespace shardsim {
+
+// Pre- and post-division of gradients (_get_gradient_divide_factors): fp16 divides before and after
+// the reduction, bf16 and fp32 let it average. divide_factors(DType::fp16, 8) = {4, 2}.
+struct DivideFactors {
+  double pre = 1, post = 1;
+};
+DivideFactors divide_factors(DType reduce, int64_t ranks);
+
+class Fsdp2 {
+ public:
+  Fsdp2(Host& host, const Model& model, const Plan& plan, const Training& training, int sms);
+
+  // Allocates every rank's shards, in the order of the module tree.
+  void initialize();
+
+  // set_requires_gradient_sync and its like, called before each micro-batch.
+  void begin_micro_batch(bool last);
+  bool syncs_gradients() const { return sync_; }
+
+  // FSDPState's hooks. A list group's are called for every member.
+  // pre_forward returns true if inputs that require a gradient get the post-backward node.
+  void root_pre_forward();          // before the root's inputs are cast
+  bool pre_forward(uint32_t state);
+  // Returns true if the output's gradient is to call pre_backward.
+  bool post_forward(uint32_t state);
+  void pre_backward(uint32_t state);
+  void post_backward(uint32_t state);
+  void root_post_backward_final_callback();
+  bool final_callback_queued() const { return final_queued_; }
+
+  // autograd has left a gradient of this parameter in this buffer.
+  void set_unsharded_grad(ParamId param, BufferId buffer);
+
+  // The sharded gradients and parameters of the plan's groups, for the optimizer.
+  struct Sharded {
+    ParamId id;
+    int64_t local = 0;  // elements without padding
+    BufferId parameter;
+  };
+  const std::vector<Sharded>& sharded() const { return sharded_; }  // in named_parameters order
+  // Frees the sharded gradients; with zero_grad(set_to_none=False) they stay.
+  void drop_grads();
+
+ private:
+  enum class ShardedState : uint8_t { sharded, post_forward, unsharded };
+  enum class TrainingState : uint8_t { idle, forward, pre_backward, post_backward };
+
+  // Works of one all-gather: over the whole group, or over the post-forward mesh.
+  struct Gather {
+    int64_t ranks = 1;
+    std::vector<WorkId> copy_in;  // [flat cast or copy,] copy into the all-gather's input
+    size_t flat = 0;              // of them, those that write the flat buffer
+    WorkId gather, table, copy_out;
+    BufferId flat_buffer, table_buffer;
+  };
+  struct ParamGroup {
+    const Group* plan = nullptr;
+    GroupId id;
+    uint32_t state = 0;
+    ShardedState sharded_state = ShardedState::sharded;
+    TrainingState training_state = TrainingState::idle;
+
+    Gather whole, partial_mesh;
+    BufferId gathered;             // the all-gather's output
+    uint32_t first_unsharded = 0;  // one buffer a parameter
+    uint32_t first_post_forward = 0;
+    std::vector<WorkId> clone;     // int reshard, one a parameter
+    uint32_t first_cast = 0;       // one rank: each parameter's cast
+    std::vector<WorkId> cast_one, copy_one;
+
+    std::vector<BufferId> grads;   // unsharded, by position; none where there is no gradient
+    BufferId reduce_input, table_in, reduce_output, partial;
+    BufferId sharded_grad[2];      // equal types: reduce outputs; else their casts
+    WorkId table_work, chunk_cat, pre_divide, reduce_scatter, copy_reduce, add_partial, all_reduce,
+        post_divide;
+    std::vector<WorkId> cast_grad;
+    std::vector<WorkId> add_grad;  // one a parameter
+
+    bool pending = false;  // an all-gather whose result nobody has waited for
+    bool pending_partial = false;  // it was over the post-forward mesh
+    EventId gathered_event, reshard_event, post_event;
+    bool all_reduce_buffer = false;  // kept to the final callback
+    bool has_partial = false;
+    bool has_sharded_grad = false;
+    int grad_slot = 0;
+    uint32_t last_param = 0;  // the highest id in the group
+    std::vector<uint32_t> forward_indices;  // into order_, one a forward
+  };
+  struct Held {
+    bool any = false;
+    uint32_t group = 0;
+    EventId event;
+  };
+
+  void define(ParamGroup& g);
+  void define_gather(ParamGroup& g, Gather& gather, CommId comm, bool from_post_forward);
+  void unshard(ParamGroup& g);
+  void wait_for_unshard(ParamGroup& g);
+  void reshard(ParamGroup& g);
+  void release_held(bool compute_waits);
+  void post_backward_group(ParamGroup& g);
+  void reduce(ParamGroup& g);
+  void assign_grad(ParamGroup& g, StreamId post);
+  void end_reduction(ParamGroup& g, StreamId post);
+  GroupId group_of(uint32_t state) const { return plan_.states[state].group; }
+  bool hsdp() const { return plan_.mesh.replicate > 1; }
+
+  Host& host_;
+  const Model& model_;
+  const Plan& plan_;
+  const Training& training_;
+  const int sms_;
+  DType compute_, reduce_, stored_;
+  DivideFactors divide_;
+
+  CommId shard_comm_, replicate_comm_, reduce_comm_;
+  std::vector<ParamGroup> groups_;
+  std::vector<Sharded> sharded_;
+  std::vector<uint32_t> members_run_;  // by state: members whose forward has run this pass
+
+  // FSDPCommContext.
+  Held held_;
+  std::vector<uint32_t> order_;  // groups, as their forwards ended
+  struct Retained {
+    uint32_t group = 0;
+    EventId event;
+  };
+  std::vector<Retained> retained_;  // reduce-scatter inputs, oldest first
+  struct Post {
+    StreamId stream = 0;
+    EventId event;
+  };
+  std::vector<Post> posts_;  // latest e_post of each stream, in order of first use since the last final
+
+  bool iteration_root_ = false;
+  bool final_queued_ = false;
+  bool sync_ = true, all_reduce_ = true, last_backward_ = true, reshard_after_backward_ = true;
+};
+
+}  // namespace shardsim

@@ -1,0 +1,115 @@
+// The pen that writes a schedule: what a runtime calls reads like the calls PyTorch makes.
+//   host.wait(kAllGather, e); host.collective(kAllGather, gather); EventId done = host.record(kAllGather);
+// Every call appends one or a few instructions; nothing here knows time.
+#pragma once
+
+#include <string>
+
+#include "sim/schedule/schedule.h"
+
+namespace shardsim {
+
+// A run of instructions already laid out.
+struct Span {
+  uint32_t begin = 0, end = 0;
+};
+
+class Host {
+ public:
+  explicit Host(Schedule& schedule) : s_(schedule) {
+    s_.code.reserve(16384);
+    s_.segments.reserve(1024);
+    s_.buffers.reserve(8192);
+    s_.works.reserve(1024);
+  }
+
+  // Tables.
+  WorkId work(const Work& w) {
+    s_.works.push_back(w);
+    return {static_cast<uint32_t>(s_.works.size() - 1)};
+  }
+  BufferId buffer(Bytes bytes, StreamId pool, Category category, GroupId group = {}) {
+    s_.buffers.push_back({bytes, pool, category, group});
+    return {static_cast<uint32_t>(s_.buffers.size() - 1)};
+  }
+  // A copy of buffers [begin, end) for another instance of the same region; returns the new begin.
+  uint32_t repeat_buffers(uint32_t begin, uint32_t end, GroupId group);
+  CommId communicator(int64_t size, int64_t stride, std::string name) {
+    s_.comms.push_back({size, stride, std::move(name)});
+    return {static_cast<uint32_t>(s_.comms.size() - 1)};
+  }
+  uint32_t buffers() const { return static_cast<uint32_t>(s_.buffers.size()); }
+
+  // Calls on a stream.
+  void launch(StreamId stream, WorkId w) { emit(Kind::Launch, stream, w.v); }
+  EventId record(StreamId stream) {
+    const EventId e{s_.events++};
+    emit(Kind::Record, stream, e.v);
+    return e;
+  }
+  void wait(StreamId stream, EventId e) { emit(Kind::Wait, stream, e.v); }
+  // stream waits for what `other` has now: a record there and a wait here.
+  void wait_stream(StreamId stream, StreamId other) { wait(stream, record(other)); }
+  void host_wait(EventId e) { emit(Kind::HostWait, 0, e.v); }
+  void stream_sync(StreamId stream) { emit(Kind::StreamSync, stream, 0); }
+  void device_sync() { emit(Kind::DeviceSync, 0, 0); }
+
+  // A synchronous collective as PyTorch's NCCL backend issues it (2.8 and newer).
+  void collective(StreamId stream, WorkId w) {
+    record(stream);
+    launch(stream, w);
+    const EventId done = record(stream);
+    emit(Kind::WaitUnlessDone, stream, done.v);
+  }
+  // A copy of a small table from pinned memory, whose block is free again when the stream gets there.
+  void pinned_copy(StreamId stream, WorkId h2d) {
+    emit(Kind::PinnedTake, stream, static_cast<uint32_t>(s_.works[h2d.v].bytes));
+    launch(stream, h2d);
+    emit(Kind::PinnedRelease, stream, 0);
+  }
+
+  // The allocator.
+  void alloc(BufferId b, Reloc reloc = Reloc::none) { memory(Kind::Alloc, b, reloc); }
+  void free(BufferId b, Reloc reloc = Reloc::none) { memory(Kind::Free, b, reloc); }
+
+  void mark(std::string name, int step, bool begins_step) {
+    s_.marks.push_back({std::move(name), step, begins_step});
+    emit(Kind::Mark, 0, static_cast<uint32_t>(s_.marks.size() - 1));
+  }
+
+  // Lays instructions out to be played later: between the two calls nothing is played.
+  uint32_t begin_span();
+  Span end_span(uint32_t begin);
+  // Plays a laid-out span.
+  void play(Span span, const std::array<uint32_t, kRelocs>& shift, GroupId group) {
+    flush();
+    Segment& s = s_.segments.emplace_back();
+    s.begin = span.begin;
+    s.end = span.end;
+    s.shift = shift;
+    s.group = group;
+  }
+  // Ends what was emitted directly so far; call once at the end.
+  void flush() {
+    const auto now = static_cast<uint32_t>(s_.code.size());
+    if (now > open_) {
+      Segment& s = s_.segments.emplace_back();
+      s.begin = open_;
+      s.end = now;
+    }
+    open_ = now;
+  }
+
+  Schedule& schedule() { return s_; }
+
+ private:
+  void emit(Kind kind, StreamId stream, uint32_t a) { s_.code.push_back({kind, stream, Reloc::none, 0, a}); }
+  void memory(Kind kind, BufferId b, Reloc reloc) {
+    s_.code.push_back({kind, s_.buffers[b.v].pool, reloc, 0, b.v});
+  }
+
+  Schedule& s_;
+  uint32_t open_ = 0;  // first instruction that no segment covers yet
+};
+
+}  // namespace shardsim

@@ -1,0 +1,118 @@
+// What one rank's host does, in order, as data: no time in it.
+//
+// An instruction is one host call on a device (a launch, a record, a wait, a synchronization) or one
+// step of the allocator. Streams are small integers (sim/schedule/streams.h), buffers, events and
+// works dense ids into the tables of a Schedule.
+// Worked example, one synchronous all-gather on stream 2 as PyTorch's NCCL backend issues it:
+//   Record 2 e5; Launch 2 w3; Record 2 e6; WaitUnlessDone 2 e6   (four host calls, three if it is
+//   done at host time; oracle/fsdp2/README)
+#pragma once
+
+#include <cstdint>
+
+#include "sim/base/dtype.h"
+#include "sim/base/ids.h"
+#include "sim/base/units.h"
+#include "sim/model/kernels.h"
+
+namespace shardsim {
+
+using StreamId = uint8_t;
+
+enum class Kind : uint8_t {
+  Launch,          // a = work
+  Record,          // a = event
+  Wait,            // a = event; the stream waits for the event's latest record before this
+  WaitUnlessDone,  // the same, and no call at all if the event has passed at host time
+  HostWait,        // a = event; the host waits
+  StreamSync,      // the host waits for everything on the stream
+  DeviceSync,      // the host waits for everything
+  Alloc,           // a = buffer, from its stream's pool
+  Free,            // a = buffer
+  PinnedTake,      // a = bytes; a block of pinned host memory, reused or made (a call if made)
+  PinnedRelease,   // the block taken last on this stream becomes free when the stream gets here
+  Mark,            // a = index into Schedule::marks
+};
+
+// Which of a segment's shifts is added to the buffer id of an Alloc or Free.
+enum class Reloc : uint8_t {
+  none,      // the id is the buffer
+  forward,   // made in the forward of the segment's region
+  backward,  // made in its backward or recomputation
+  input,     // the region's input
+  gradient,  // the gradient that arrives at the region's output
+};
+inline constexpr int kRelocs = 5;
+
+struct Instr {
+  Kind kind = Kind::Mark;
+  StreamId stream = 0;
+  Reloc reloc = Reloc::none;
+  uint8_t unused = 0;
+  uint32_t a = 0;
+};
+
+enum class WorkKind : uint8_t {
+  Gemm,
+  Kernel,
+  AllGather,
+  ReduceScatter,
+  AllReduce,
+  Broadcast,
+  Reduce,
+  CopyH2D,
+  CopyD2H,
+  CopyD2D,
+  Memset,
+};
+
+constexpr bool is_collective(WorkKind k) {
+  return k >= WorkKind::AllGather && k <= WorkKind::Reduce;
+}
+constexpr bool is_compute(WorkKind k) { return k <= WorkKind::Kernel; }
+
+enum class ReduceOp : uint8_t { none, sum, avg, premul_sum };
+
+// What a launch does: never a duration. m, n, k, batch only for Gemm (cuBLAS's column-major order).
+// bytes: collectives: the whole gathered, reduced or broadcast tensor; copies and memsets: the bytes
+// moved; kernels and products: bytes read plus bytes written.
+struct Work {
+  WorkKind kind = WorkKind::Kernel;
+  DType dtype = DType::fp32;
+  KernelClass kernel = KernelClass::pointwise;
+  ReduceOp op = ReduceOp::none;
+  CommId comm;
+  GroupId group;
+  int64_t m = 0, n = 0, k = 0, batch = 1;
+  int64_t flops = 0;
+  Bytes bytes = 0;
+  const char* name = "";  // static text, e.g. "rms_norm"
+};
+
+// Who holds a buffer; the categories of oracle/memory's README.
+enum class Category : uint8_t {
+  parameters,
+  optimizer_state,
+  gradients,
+  unsharded_parameters,
+  unsharded_gradients,
+  all_gather_buffers,
+  reduce_scatter_buffers,
+  activations,
+  recomputed_activations,
+  backward,
+  temporary,  // of the operator that runs
+  workspace,  // cuBLAS, inside one matrix product
+  optimizer,  // temporaries of the optimizer step
+  count_,
+};
+inline constexpr int kCategories = static_cast<int>(Category::count_);
+
+struct Buffer {
+  Bytes bytes = 0;  // as asked for; the allocator rounds up to 512
+  StreamId pool = 0;
+  Category category = Category::activations;
+  GroupId group;
+};
+
+}  // namespace shardsim

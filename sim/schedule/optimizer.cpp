@@ -1,0 +1,171 @@
+#include "sim/schedule/optimizer.h"
+
+#include <utility>
+
+#include "sim/schedule/multi_tensor.h"
+#include "sim/schedule/streams.h"
+
+namespace shardsim {
+
+OptimizerStep::OptimizerStep(Host& host, const Optimizer& options, DType dtype,
+                             std::vector<OptimizerParam> params)
+    : host_(host), options_(options), dtype_(dtype), params_(std::move(params)) {
+  std::erase_if(params_, [](const OptimizerParam& p) { return p.numel == 0; });
+  int64_t chunks = 0;
+  for (const OptimizerParam& p : params_) {
+    numel_ += p.numel;
+    chunks += chunks_of(p.numel);
+  }
+  launches_ = launches_of(chunks);
+}
+
+// The work of this name over this many elements; made once, `passes` reads or writes an element.
+WorkId OptimizerStep::work(const char* name, double passes, int64_t numel) {
+  for (const Named& n : works_)
+    if (n.name == name && n.passes == passes && n.numel == numel) return n.work;
+  Work w;
+  w.kernel = KernelClass::foreach_op;
+  w.dtype = dtype_;
+  w.bytes = static_cast<Bytes>(passes * static_cast<double>(numel * bytes_of(dtype_)));
+  w.name = name;
+  works_.push_back({name, passes, numel, host_.work(w)});
+  return works_.back().work;
+}
+
+void OptimizerStep::kernels(const char* name, int count, double passes) {
+  const WorkId w = work(name, passes, numel_ / launches_);
+  for (int i = 0; i < count; ++i)
+    for (int64_t l = 0; l < launches_; ++l) host_.launch(kCompute, w);
+}
+
+void OptimizerStep::each(size_t i, const char* name, double passes) {
+  host_.launch(kCompute, work(name, passes, params_[i].numel));
+}
+
+void OptimizerStep::make_state() {
+  if (state_made_) return;
+  state_made_ = true;
+  const bool fused = options_.implementation == Optimizer::Implementation::fused;
+  for (const OptimizerParam& p : params_) {
+    const Bytes bytes = p.numel * bytes_of(dtype_);
+    const auto zeros = [&](Bytes n) {
+      host_.alloc(host_.buffer(n, kCompute, Category::optimizer_state, p.group));
+      Work w;
+      w.kind = WorkKind::Memset;
+      w.bytes = n;
+      w.name = "zeros";
+      host_.launch(kCompute, host_.work(w));
+    };
+    if (fused) zeros(4);  // the step counter lives on the device
+    zeros(bytes);
+    zeros(bytes);
+  }
+}
+
+void OptimizerStep::adam() {
+  make_state();
+  const bool decays = options_.name == Optimizer::Name::adamw;
+  if (temporaries_.empty())
+    for (const OptimizerParam& p : params_)
+      temporaries_.push_back(host_.buffer(p.numel * bytes_of(dtype_), kCompute,
+                                          Category::optimizer, p.group));
+  switch (options_.implementation) {
+    case Optimizer::Implementation::fused:
+      kernels("foreach_add", 1, 0.001);  // step counters
+      kernels("fused_adamw", 1, 7);      // p, m, v read and written, g read
+      return;
+    case Optimizer::Implementation::foreach:
+      if (decays) kernels("foreach_mul", 1, 2);
+      kernels("foreach_lerp", 1, 3);
+      kernels("foreach_mul", 1, 2);
+      kernels("foreach_addcmul", 1, 4);
+      for (BufferId b : temporaries_) host_.alloc(b);
+      kernels("foreach_sqrt", 1, 2);
+      kernels("foreach_div", 1, 2);
+      kernels("foreach_add", 1, 2);
+      kernels("foreach_addcdiv", 1, 4);
+      for (auto b = temporaries_.rbegin(); b != temporaries_.rend(); ++b) host_.free(*b);
+      return;
+    case Optimizer::Implementation::forloop: {
+      // denom = (v.sqrt() / c).add_(eps): the previous parameter's lives until the next is bound.
+      std::vector<BufferId> roots;
+      for (size_t i = 0; i < params_.size(); ++i) {
+        if (decays) each(i, "mul", 2);
+        each(i, "lerp", 3);
+        each(i, "mul", 2);
+        each(i, "addcmul", 4);
+        const BufferId root = host_.buffer(params_[i].numel * bytes_of(dtype_), kCompute,
+                                           Category::optimizer, params_[i].group);
+        host_.alloc(root);
+        each(i, "sqrt", 2);
+        host_.alloc(temporaries_[i]);
+        each(i, "div", 2);
+        host_.free(root);
+        each(i, "add", 2);
+        if (i > 0) host_.free(temporaries_[i - 1]);
+        each(i, "addcdiv", 4);
+      }
+      if (!params_.empty()) host_.free(temporaries_.back());
+      return;
+    }
+  }
+}
+
+void OptimizerStep::sgd() {
+  const bool first = !state_made_;
+  state_made_ = true;
+  const bool forloop = options_.implementation == Optimizer::Implementation::forloop;
+  const bool fused = options_.implementation == Optimizer::Implementation::fused;
+  const auto clone = [&](size_t i) {
+    const Bytes bytes = params_[i].numel * bytes_of(dtype_);
+    host_.alloc(host_.buffer(bytes, kCompute, Category::optimizer_state, params_[i].group));
+    if (fused) return;  // empty_like
+    Work w;
+    w.kind = WorkKind::CopyD2D;
+    w.bytes = bytes;
+    w.name = "clone";
+    host_.launch(kCompute, host_.work(w));
+  };
+  if (forloop) {
+    for (size_t i = 0; i < params_.size(); ++i) {
+      if (options_.momentum) {
+        if (first) {
+          clone(i);
+        } else {
+          each(i, "mul", 2);
+          each(i, "add", 3);
+        }
+      }
+      each(i, "add", 3);
+    }
+    return;
+  }
+  if (options_.momentum) {
+    if (first) {
+      for (size_t i = 0; i < params_.size(); ++i) clone(i);
+    } else if (!fused) {
+      kernels("foreach_mul", 1, 2);
+      kernels("foreach_add", 1, 3);
+    }
+  }
+  if (fused)
+    kernels("fused_sgd", 1, options_.momentum ? 5 : 3);
+  else
+    kernels("foreach_add", 1, 3);
+}
+
+void OptimizerStep::step() {
+  if (params_.empty()) return;
+  switch (options_.name) {
+    case Optimizer::Name::adamw:
+    case Optimizer::Name::adam: adam(); return;
+    case Optimizer::Name::sgd: sgd(); return;
+    case Optimizer::Name::none: return;
+  }
+}
+
+void OptimizerStep::zero() {
+  if (!params_.empty()) kernels("foreach_zero", 1, 1);
+}
+
+}  // namespace shardsim

@@ -1,0 +1,54 @@
+// The optimizer step as launches and allocations, per implementation of torch.optim (2.15); rows of
+// spec/kernel-sequence.md 9 and spec/memory-model.md B (Optimizers). State is made in the first step.
+// Worked number: AdamW foreach on n tensors is 2n memsets in the first step and 8 kernels a step
+// (more launches from 2300 chunks of 65,536 elements on); fused AdamW is 2 kernels.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/plan/scenario.h"
+#include "sim/schedule/host.h"
+
+namespace shardsim {
+
+// A tensor that the optimizer updates: its local elements on this rank.
+struct OptimizerParam {
+  int64_t numel = 0;
+  GroupId group;
+};
+
+class OptimizerStep {
+ public:
+  OptimizerStep(Host& host, const Optimizer& options, DType dtype,
+                std::vector<OptimizerParam> params);
+
+  void step();
+  // zero_grad(set_to_none=False): one kernel over all gradients.
+  void zero();
+
+ private:
+  void kernels(const char* name, int count, double passes);
+  void each(size_t i, const char* name, double passes);
+  void make_state();
+  void adam();
+  void sgd();
+
+  Host& host_;
+  const Optimizer options_;
+  const DType dtype_;
+  std::vector<OptimizerParam> params_;
+  int64_t numel_ = 0, launches_ = 1;
+  bool state_made_ = false;
+  std::vector<BufferId> temporaries_;
+  struct Named {
+    const char* name;
+    double passes;
+    int64_t numel;
+    WorkId work;
+  };
+  std::vector<Named> works_;
+  WorkId work(const char* name, double passes, int64_t numel);
+};
+
+}  // namespace shardsim

@@ -1,0 +1,584 @@
+#include "sim/schedule/region.h"
+
+#include <utility>
+
+#include "sim/base/error.h"
+#include "sim/schedule/autograd.h"
+#include "sim/schedule/streams.h"
+
+namespace shardsim {
+
+namespace {
+
+constexpr int kMaxSaved = 8;
+
+Work make_work(const OpAction& m) {
+  Work w;
+  switch (m.act) {
+    case Act::gemm: w.kind = WorkKind::Gemm; break;
+    case Act::memset: w.kind = WorkKind::Memset; break;
+    case Act::copy_d2d: w.kind = WorkKind::CopyD2D; break;
+    default: w.kind = WorkKind::Kernel; break;
+  }
+  w.dtype = m.dtype;
+  w.kernel = m.kernel;
+  w.m = m.m;
+  w.n = m.n;
+  w.k = m.k;
+  w.batch = m.batch;
+  w.flops = m.flops;
+  w.bytes = m.bytes;
+  w.name = m.name;
+  return w;
+}
+
+Work pointwise(const char* name, Bytes bytes, KernelClass cls = KernelClass::pointwise) {
+  Work w;
+  w.kernel = cls;
+  w.bytes = bytes;
+  w.name = name;
+  return w;
+}
+
+}  // namespace
+
+// The eager interpreter. Copied before each backward, so that one forward serves several.
+class RegionTape {
+ public:
+  struct Grad {
+    int32_t storage = -1;
+    bool view = false;      // of a tensor with another shape: never added into in place
+    bool expanded = false;  // one element standing for all
+    DType type = DType::fp32;
+    Bytes bytes = 0;  // dense
+    bool valid() const { return storage >= 0; }
+  };
+
+  RegionTape(Host& host, const StageClass& stage, const RegionOptions& options, GroupId group,
+             ModuleHooks* hooks)
+      : host_(&host), stage_(&stage), options_(options), group_(group), hooks_(hooks) {
+    values_.resize(static_cast<size_t>(stage.slots));
+    node_of_step_.assign(stage.steps.size(), Engine::kNone);
+  }
+
+  void run_forward(BufferId input, Region::Forward& result);
+  void run_backward(GradMode mode, const GradForm& form, BufferId gradient,
+                    Region::Backward& result);
+
+  // Called by the engine.
+  using Engine = Autograd<Grad>;
+  void execute(uint32_t n, Engine::Grads& in, Engine::Grads& out);
+  void accumulate(Grad& into, const Grad& g);
+  void routed(uint32_t n);
+
+ private:
+  struct Storage {
+    BufferId buffer;
+    Reloc reloc = Reloc::none;
+    int32_t refs = 0;
+  };
+  struct Value {
+    int32_t storage = -1;
+    uint32_t node = Engine::kNone;  // that made it
+    uint8_t slot = 0;
+    DType type = DType::fp32;
+    Bytes bytes = 0;
+    bool grad = false;
+  };
+  enum class NodeKind : uint8_t { boundary, op, post_backward };
+  struct Node {
+    NodeKind kind = NodeKind::op;
+    uint32_t step = 0;
+    uint32_t code = 0;       // index into codes_
+    uint32_t module = 0;     // post_backward
+    OpContext context;
+    std::array<int32_t, kMaxSaved> saved{};
+    int saved_count = 0;
+    std::array<Bytes, 3> in_bytes{};
+    std::array<int32_t, 2> param{-1, -1};
+  };
+  struct PreHook {
+    uint32_t node = 0;
+    uint32_t module = 0;
+  };
+  enum class Pass : uint8_t { train, checkpointed, recompute };
+  using Slots = std::array<int32_t, kMaxSlots>;
+
+  bool direct() const { return hooks_ != nullptr; }
+
+  int32_t storage(BufferId b, Reloc reloc) {
+    storages_.push_back({b, reloc, 1});
+    return static_cast<int32_t>(storages_.size() - 1);
+  }
+  int32_t allocate(Bytes bytes, Category category) {
+    const BufferId b = host_->buffer(bytes, kCompute, category, group_);
+    const int32_t s = storage(b, direct() ? Reloc::none : local_);
+    host_->alloc(b, storages_[s].reloc);
+    return s;
+  }
+  void hold(int32_t s) { ++storages_[s].refs; }
+  void release(int32_t s) {
+    Storage& x = storages_[s];
+    SHARDSIM_ASSERT(x.refs > 0, "a storage is released once for each reference");
+    if (--x.refs == 0) host_->free(x.buffer, x.reloc);
+  }
+  void launch(const Work& w) { host_->launch(kCompute, host_->work(w)); }
+
+  Slots play(const std::vector<OpAction>& micros, Category made, bool backward);
+  void run_step(uint32_t index, Pass pass);
+  Value run_op(OpKind op, const OpShape& shape, const std::array<int16_t, 3>& in,
+               const std::array<int16_t, 3>& out, const std::array<int32_t, 2>& param,
+               uint32_t step, Pass pass);
+  void run_cast(int16_t slot, DType to);
+  void recompute();
+  bool must_save(uint32_t step) const;
+  void collect(uint32_t param, const Grad& g);
+
+  Host* host_;
+  const StageClass* stage_;
+  RegionOptions options_;
+  GroupId group_;
+  ModuleHooks* hooks_;
+  Reloc local_ = Reloc::forward;
+
+  std::vector<Storage> storages_;
+  std::vector<Value> values_;  // by slot
+  std::vector<Node> nodes_;
+  std::vector<PreHook> pre_hooks_;
+  Engine engine_;
+  std::vector<std::pair<uint32_t, Slots>> cached_;  // selective: step and its slots
+  std::vector<uint32_t> node_of_step_;
+  std::shared_ptr<std::vector<OpCode>> codes_ = std::make_shared<std::vector<OpCode>>();
+  uint32_t last_saving_step_ = 0;
+  bool anything_saved_ = false;
+  bool recompute_pending_ = false;
+  int32_t input_storage_ = -1;
+  bool input_held_ = false;  // by the checkpoint
+
+  GradMode mode_ = GradMode::steal;
+  std::vector<std::pair<uint32_t, Grad>> pending_;  // parameter gradients of the node that ran
+  Region::Backward* result_ = nullptr;
+  Grad input_gradient_;
+  int32_t incoming_ = -1;
+};
+
+RegionTape::Slots RegionTape::play(const std::vector<OpAction>& micros, Category made, bool backward) {
+  Slots slots;
+  slots.fill(-1);
+  for (size_t i = 0; i < micros.size(); ++i) {
+    const OpAction& m = micros[i];
+    if (m.act == Act::free) {
+      release(slots[m.slot]);
+      slots[m.slot] = -1;
+      continue;
+    }
+    if (m.act != Act::alloc) {
+      launch(make_work(m));
+      continue;
+    }
+    Category category = made;
+    if (m.workspace) {
+      category = Category::workspace;
+    } else if (backward && m.slot >= kParamGrad && m.slot < kBackwardTemp) {
+      category = Category::unsharded_gradients;
+    } else {
+      for (size_t j = i + 1; j < micros.size(); ++j)
+        if (micros[j].act == Act::free && micros[j].slot == m.slot) {
+          category = Category::temporary;
+          break;
+        }
+    }
+    slots[m.slot] = allocate(m.bytes, category);
+  }
+  return slots;
+}
+
+bool RegionTape::must_save(uint32_t step) const {
+  const Step& s = stage_->steps[step];
+  if (s.op == OpKind::attention) return true;
+  if (s.op != OpKind::linear || s.shape.bias) return false;
+  int count = 0;
+  for (uint32_t i = 0; i <= step; ++i) {
+    const Step& t = stage_->steps[i];
+    if (t.what == Step::What::run && t.op == OpKind::linear && !t.shape.bias) ++count;
+  }
+  return count % 2 == 1;
+}
+
+RegionTape::Value RegionTape::run_op(OpKind op, const OpShape& shape,
+                                     const std::array<int16_t, 3>& in,
+                                     const std::array<int16_t, 3>& out,
+                                     const std::array<int32_t, 2>& param, uint32_t step,
+                                     Pass pass) {
+  const bool first_run = pass != Pass::recompute;
+  uint32_t node = step < node_of_step_.size() ? node_of_step_[step] : Engine::kNone;
+  uint32_t code_index = 0;
+  if (first_run) {
+    OpContext x;
+    bool any_grad = false;
+    for (int i = 0; i < 3; ++i) {
+      if (in[i] < 0) continue;
+      const Value& v = values_[in[i]];
+      x.in[i] = v.type;
+      x.in_grad[i] = v.grad && options_.grad_enabled;
+      any_grad = any_grad || x.in_grad[i];
+    }
+    x.param = options_.param;
+    x.param_grad = param[0] >= 0 && options_.grad_enabled;
+    x.sms = options_.sms;
+    any_grad = any_grad || x.param_grad;
+    codes_->push_back(op_code(op, shape, x));
+    code_index = static_cast<uint32_t>(codes_->size() - 1);
+    if (any_grad && op != OpKind::input) {
+      Engine::Edges edges;
+      Node n;
+      n.step = step;
+      n.code = code_index;
+      n.context = x;
+      n.param = param;
+      for (int i = 0; i < 3; ++i) {
+        if (in[i] < 0) continue;
+        const Value& v = values_[in[i]];
+        n.in_bytes[i] = v.bytes;
+        if (x.in_grad[i]) edges[i] = {v.node, v.slot};
+      }
+      node = engine_.add(edges);
+      nodes_.push_back(n);
+      if (step < node_of_step_.size()) node_of_step_[step] = node;
+      if (!(*codes_)[code_index].saved.empty()) {
+        last_saving_step_ = step;
+        anything_saved_ = true;
+      }
+    }
+  } else {
+    code_index = nodes_[node].code;
+  }
+  const OpCode& code = (*codes_)[code_index];
+
+  Slots slots;
+  bool from_cache = false;
+  if (pass == Pass::recompute && options_.recompute == Recompute::selective_op)
+    for (auto& [s, kept] : cached_)
+      if (s == step) {
+        slots = kept;
+        s = UINT32_MAX;
+        from_cache = true;
+      }
+  if (!from_cache)
+    slots = play(code.forward,
+                 pass == Pass::recompute ? Category::recomputed_activations : Category::activations,
+                 false);
+  if (code.aliases_input) {
+    slots.fill(-1);
+    for (int i = 0; i < code.outputs; ++i) {
+      slots[i] = values_[in[0]].storage;
+      hold(slots[i]);
+    }
+  }
+  if (pass == Pass::checkpointed && options_.recompute == Recompute::selective_op &&
+      must_save(step)) {
+    for (int32_t s : slots)
+      if (s >= 0) hold(s);
+    cached_.emplace_back(step, slots);
+  }
+  if (node != Engine::kNone && pass != Pass::checkpointed) {
+    Node& n = nodes_[node];
+    for (uint8_t what : code.saved) {
+      const int32_t s =
+          what < kSavedSlot ? values_[in[what]].storage : slots[what - kSavedSlot];
+      hold(s);
+      n.saved[n.saved_count++] = s;
+    }
+  }
+  for (int i = code.outputs; i < kMaxSlots; ++i)
+    if (slots[i] >= 0) release(slots[i]);
+
+  const bool grad = node != Engine::kNone;
+  Value result;
+  for (int i = 0; i < code.outputs; ++i) {
+    Value v;
+    v.storage = slots[i];
+    v.node = grad ? node : Engine::kNone;
+    v.slot = code.split_gradient ? static_cast<uint8_t>(i) : uint8_t{0};
+    v.type = code.out;
+    v.grad = grad;
+    v.bytes = code.aliases_input ? values_[in[0]].bytes / code.outputs
+                                 : host_->schedule().buffers[storages_[slots[i]].buffer.v].bytes;
+    if (out[i] >= 0) values_[out[i]] = v;
+    if (i == 0) result = v;
+  }
+  return result;
+}
+
+void RegionTape::run_cast(int16_t slot, DType to) {
+  OpShape s;
+  s.rows = 1;
+  s.in = values_[slot].bytes / bytes_of(values_[slot].type);
+  s.to = to;
+  const int32_t old = values_[slot].storage;
+  run_op(OpKind::cast, s, {slot, -1, -1}, {slot, -1, -1}, {-1, -1}, UINT32_MAX, Pass::train);
+  if (slot != 0) release(old);
+}
+
+void RegionTape::run_step(uint32_t index, Pass pass) {
+  const Step& step = stage_->steps[index];
+  switch (step.what) {
+    case Step::What::run:
+      run_op(step.op, step.shape, step.in, step.out, step.param, index, pass);
+      return;
+    case Step::What::drop: {
+      Value& v = values_[step.out[0]];
+      if (v.storage >= 0) release(v.storage);
+      v.storage = -1;
+      return;
+    }
+    case Step::What::enter: {
+      if (!direct() || !hooks_->wrapped(step.module)) return;
+      const int16_t in = step.in[0];
+      if (hooks_->casts_input(step.module)) run_cast(in, options_.param);
+      if (hooks_->pre_forward(step.module) && values_[in].grad) {
+        Engine::Edges edges;
+        edges[0] = {values_[in].node, values_[in].slot};
+        Node n;
+        n.kind = NodeKind::post_backward;
+        n.module = step.module;
+        values_[in].node = engine_.add(edges);
+        values_[in].slot = 0;
+        nodes_.push_back(n);
+      }
+      return;
+    }
+    case Step::What::exit: {
+      if (!direct() || !hooks_->wrapped(step.module)) return;
+      const int16_t out = step.out[0];
+      if (hooks_->post_forward(step.module) && values_[out].grad)
+        pre_hooks_.push_back({values_[out].node, step.module});
+      if (hooks_->casts_output(step.module)) run_cast(out, hooks_->output_type());
+      return;
+    }
+  }
+}
+
+void RegionTape::run_forward(BufferId input, Region::Forward& result) {
+  Value& x = values_[0];
+  input_storage_ = storage(input, direct() ? Reloc::none : Reloc::input);
+  if (options_.input_kept) hold(input_storage_);
+  x.storage = input_storage_;
+  x.type = options_.input;
+  x.bytes = host_->schedule().buffers[input.v].bytes;
+  x.grad = options_.input_grad && options_.grad_enabled;
+  if (x.grad) {
+    x.node = engine_.add({});
+    Node n;
+    n.kind = NodeKind::boundary;
+    nodes_.push_back(n);
+  }
+  const bool checkpointed = options_.recompute != Recompute::none && options_.grad_enabled;
+  if (checkpointed) {
+    hold(input_storage_);
+    input_held_ = true;
+  }
+  for (uint32_t i = 0; i < stage_->steps.size(); ++i)
+    run_step(i, checkpointed ? Pass::checkpointed : Pass::train);
+  recompute_pending_ = checkpointed && anything_saved_;
+
+  const Value& y = values_[stage_->output];
+  result.input = input;
+  result.output = storages_[y.storage].buffer;
+  result.type = y.type;
+  result.numel = y.bytes / bytes_of(y.type);
+  result.requires_grad = y.grad;
+  // The caller's variable goes when the stage has returned; the caller frees the buffer itself.
+  result.input_freed = --storages_[input_storage_].refs == 0;
+  values_[0].storage = -1;
+}
+
+// The checkpointed function runs again up to the last tensor that backward needs (early stop), and
+// its local variables go with it.
+void RegionTape::recompute() {
+  recompute_pending_ = false;
+  for (Value& v : values_) v.storage = -1;
+  values_[0].storage = input_storage_;
+  hold(input_storage_);
+  for (uint32_t i = 0; i <= last_saving_step_; ++i) {
+    const Step& step = stage_->steps[i];
+    if (i == last_saving_step_ && step.what == Step::What::run) {
+      // Saved inputs are packed before the operator runs: it stops there if it saves nothing else.
+      const Node& n = nodes_[node_of_step_[i]];
+      bool only_inputs = true;
+      for (uint8_t what : (*codes_)[n.code].saved) only_inputs = only_inputs && what < kSavedSlot;
+      if (only_inputs) {
+        Node& m = nodes_[node_of_step_[i]];
+        for (uint8_t what : (*codes_)[n.code].saved) {
+          const int32_t s = values_[step.in[what]].storage;
+          hold(s);
+          m.saved[m.saved_count++] = s;
+        }
+        break;
+      }
+    }
+    run_step(i, Pass::recompute);
+  }
+  for (Value& v : values_) {
+    if (v.storage >= 0) release(v.storage);
+    v.storage = -1;
+  }
+}
+
+void RegionTape::execute(uint32_t n, Engine::Grads& in, Engine::Grads& out) {
+  for (const PreHook& h : pre_hooks_)
+    if (h.node == n) hooks_->pre_backward(h.module);
+  Node& node = nodes_[n];
+  if (node.kind == NodeKind::boundary) {
+    input_gradient_ = in[0];
+    return;
+  }
+  if (node.kind == NodeKind::post_backward) {
+    hooks_->post_backward(node.module);
+    out[0] = in[0];
+    return;
+  }
+  const OpCode* code = &(*codes_)[node.code];
+  if (recompute_pending_ && !code->saved.empty()) recompute();
+  OpCode for_expanded;
+  if (in[0].expanded && node.step < stage_->steps.size() &&
+      stage_->steps[node.step].op == OpKind::linear) {
+    OpContext x = node.context;
+    x.expanded_grad = true;
+    for_expanded = op_code(OpKind::linear, stage_->steps[node.step].shape, x);
+    code = &for_expanded;
+  }
+  const Slots slots = play(code->backward, Category::backward, true);
+  for (int i = 0; i < 3; ++i) {
+    if (!node.context.in_grad[i]) {
+      if (slots[i] >= 0) release(slots[i]);
+      continue;
+    }
+    if (code->passes_gradient) {
+      out[i] = in[0];
+      out[i].bytes = node.in_bytes[i];
+      out[i].type = node.context.in[i];
+      out[i].expanded = out[i].expanded || code->gradient_is_expanded;
+      hold(in[0].storage);
+      continue;
+    }
+    out[i] = {slots[i], code->gradient_is_view, false, node.context.in[i], node.in_bytes[i]};
+  }
+  for (int i = 1; i >= 0; --i) {
+    if (node.param[i] < 0 || slots[kParamGrad + i] < 0) continue;
+    Grad g{slots[kParamGrad + i], false, false, node.context.param, 0};
+    if (stage_->steps[node.step].op == OpKind::bag) {
+      const OpShape& s = stage_->steps[node.step].shape;
+      g.bytes = s.out * bytes_of(node.context.param);
+      g.expanded = !s.scale;
+    } else {
+      g.bytes = host_->schedule().buffers[storages_[g.storage].buffer.v].bytes;
+    }
+    pending_.emplace_back(node.param[i], g);
+  }
+  for (const Grad& g : in)
+    if (g.valid()) release(g.storage);
+  for (int i = 0; i < node.saved_count; ++i) release(node.saved[i]);
+  node.saved_count = 0;
+}
+
+void RegionTape::accumulate(Grad& into, const Grad& g) {
+  const Work add = pointwise("add", 3 * into.bytes);
+  if (!into.view && !into.expanded && storages_[into.storage].refs == 1) {
+    launch(add);
+    release(g.storage);
+    return;
+  }
+  const int32_t sum = allocate(into.bytes, Category::backward);
+  launch(add);
+  release(into.storage);
+  release(g.storage);
+  into = {sum, false, false, into.type, into.bytes};
+}
+
+void RegionTape::routed(uint32_t) {
+  for (const auto& [param, g] : pending_) collect(param, g);
+  pending_.clear();
+}
+
+void RegionTape::collect(uint32_t param, const Grad& g) {
+  const int64_t numel = g.bytes / bytes_of(g.type);
+  if (mode_ == GradMode::add) {
+    launch(pointwise("add", (bytes_of(g.type) + 2 * bytes_of(options_.reduce)) * numel));
+    release(g.storage);
+    return;
+  }
+  Grad kept = g;
+  const DType type = mode_ == GradMode::first ? options_.reduce : g.type;
+  if (type != g.type || g.expanded) {
+    const Bytes bytes = numel * bytes_of(type);
+    kept.storage = allocate(bytes, Category::unsharded_gradients);
+    launch(pointwise(type != g.type ? "cast" : "copy", g.bytes + bytes));
+    release(g.storage);
+  }
+  result_->grads.push_back({param, storages_[kept.storage].buffer});
+}
+
+void RegionTape::run_backward(GradMode mode, const GradForm& form, BufferId gradient,
+                              Region::Backward& result) {
+  mode_ = mode;
+  result_ = &result;
+  local_ = Reloc::backward;
+  const Value& y = values_[stage_->output];
+  Grad g;
+  g.storage = incoming_ = storage(gradient, direct() ? Reloc::none : Reloc::gradient);
+  if (form.kept) hold(incoming_);
+  g.expanded = form.expanded;
+  g.view = form.view;
+  g.type = y.type;
+  g.bytes = y.bytes;
+  engine_.backward(y.node, g, *this);
+  for (const auto& [step, slots] : cached_)
+    if (step != UINT32_MAX)
+      for (int32_t s : slots)
+        if (s >= 0) release(s);
+  if (input_held_) release(input_storage_);
+  result.gradient = gradient;
+  result.has_input_gradient = input_gradient_.valid();
+  if (input_gradient_.valid()) {
+    result.passes_gradient = input_gradient_.storage == incoming_;
+    result.input_gradient = storages_[input_gradient_.storage].buffer;
+    result.input_form = {input_gradient_.expanded, input_gradient_.view,
+                         result.passes_gradient && form.kept};
+  }
+}
+
+Region::Region(Host& host, const StageClass& stage, const RegionOptions& options, GroupId group,
+               ModuleHooks* hooks, BufferId input)
+    : host_(host), group_(group), shared_(hooks == nullptr),
+      tape_(std::make_unique<RegionTape>(host, stage, options, group, hooks)) {
+  if (!shared_) {
+    tape_->run_forward(input, forward_);
+    return;
+  }
+  // `input` is the first instance's: its size is what counts.
+  const uint32_t span = host.begin_span();
+  forward_.begin = host.buffers();
+  tape_->run_forward(input, forward_);
+  forward_.end = host.buffers();
+  forward_.span = host.end_span(span);
+}
+
+Region::~Region() = default;
+
+Region::Backward Region::backward(GradMode mode, const GradForm& form, BufferId gradient) {
+  Backward result;
+  if (!shared_) {
+    tape_->run_backward(mode, form, gradient, result);
+    return result;
+  }
+  RegionTape tape = *tape_;
+  const uint32_t span = host_.begin_span();
+  result.begin = host_.buffers();
+  tape.run_backward(mode, form, gradient, result);
+  result.end = host_.buffers();
+  result.span = host_.end_span(span);
+  return result;
+}
+
+}  // namespace shardsim

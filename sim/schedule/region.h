@@ -1,0 +1,119 @@
+// One stage of a model's forward and its backward, laid out once and played for every stage that is
+// alike: PyTorch's eager execution of the stage's operators, with reference counts deciding when
+// each tensor is freed, autograd keeping what backward needs, and checkpointing recomputing it.
+//
+// A region's buffers are template buffers; another instance plays the same span with its buffers
+// shifted (Segment::shift): what the forward made, what the backward made, the stage's input, and
+// the gradient that arrives at its output are shifted separately.
+// Worked example: a Llama-3-8B block is 62 instructions forward and 118 backward, laid out once and
+// played 32 times a pass.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "sim/model/program.h"
+#include "sim/plan/scenario.h"
+#include "sim/schedule/host.h"
+
+namespace shardsim {
+
+enum class Recompute : uint8_t { none, full, selective_op };
+
+// How a parameter's gradient is kept.
+enum class GradMode : uint8_t {
+  steal,  // .grad becomes the tensor that backward made
+  first,  // the first unsynchronized micro-batch: cast to the reduce type as it arrives
+  add,    // later ones: added in place into that
+};
+
+struct RegionOptions {
+  DType input = DType::fp32;
+  DType param = DType::fp32;   // the parameters as the forward sees them
+  DType reduce = DType::fp32;  // of accumulated gradients (GradMode first and add)
+  bool grad_enabled = true;
+  bool input_grad = false;     // the input requires a gradient
+  bool input_kept = false;     // somebody else holds the input throughout
+  Recompute recompute = Recompute::none;
+  int sms = 132;
+};
+
+// What happens at a module inside the stage that the runtime has wrapped. Implemented by the
+// runtime; a stage with such modules is emitted where it stands and not shared.
+class ModuleHooks {
+ public:
+  virtual ~ModuleHooks() = default;
+  virtual bool wrapped(uint32_t module) const = 0;     // relative to the stage's module
+  virtual bool casts_input(uint32_t module) const = 0;
+  virtual bool casts_output(uint32_t module) const = 0;
+  virtual DType output_type() const = 0;
+  // True if the inputs that require a gradient get a post-backward node.
+  virtual bool pre_forward(uint32_t module) = 0;
+  // True if the output's gradient is to call pre_backward.
+  virtual bool post_forward(uint32_t module) = 0;
+  virtual void pre_backward(uint32_t module) = 0;
+  virtual void post_backward(uint32_t module) = 0;
+};
+
+// The form of the gradient that arrives at a region's output.
+struct GradForm {
+  bool expanded = false;  // one element standing for all
+  bool view = false;      // never a target for adding in place
+  bool kept = false;      // somebody else holds it throughout
+  friend bool operator==(const GradForm&, const GradForm&) = default;
+};
+
+// A parameter's gradient after a region's backward.
+struct RegionGrad {
+  uint32_t param = 0;   // relative to the stage's first parameter
+  BufferId buffer;      // template id, made in the backward
+};
+
+class RegionTape;
+
+class Region {
+ public:
+  // Lays the forward out. `hooks` is null for a region that is shared; `stage` must outlive it.
+  // `input` is the buffer that the (first instance's) input is in.
+  Region(Host& host, const StageClass& stage, const RegionOptions& options, GroupId group,
+         ModuleHooks* hooks = nullptr, BufferId input = {});
+  ~Region();
+  Region(const Region&) = delete;
+  Region& operator=(const Region&) = delete;
+
+  struct Forward {
+    Span span;
+    uint32_t begin = 0, end = 0;  // template buffers
+    BufferId input;               // template id under Reloc::input
+    BufferId output;              // template id, in [begin, end)
+    DType type = DType::fp32;     // of the output
+    int64_t numel = 0;
+    bool requires_grad = false;
+    bool input_freed = false;     // nothing holds the input once the caller's variable is gone
+  };
+  const Forward& forward() const { return forward_; }
+
+  struct Backward {
+    Span span;
+    uint32_t begin = 0, end = 0;  // template buffers
+    BufferId gradient;            // template id under Reloc::gradient
+    std::vector<RegionGrad> grads;  // in the order they were accumulated
+    BufferId input_gradient;      // template id, unless it is the incoming one
+    bool passes_gradient = false; // the input's gradient is in the incoming gradient's buffer
+    GradForm input_form;
+    bool has_input_gradient = false;
+  };
+  // Lays the backward out for a gradient of this form, in this buffer (the first instance's). With
+  // hooks it is played where it stands.
+  Backward backward(GradMode mode, const GradForm& form, BufferId gradient);
+
+ private:
+  Host& host_;
+  GroupId group_;
+  bool shared_;
+  std::unique_ptr<RegionTape> tape_;  // as the forward left it
+  Forward forward_;
+};
+
+}  // namespace shardsim

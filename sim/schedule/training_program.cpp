@@ -1,0 +1,610 @@
+#include "sim/schedule/training_program.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "sim/base/error.h"
+#include "sim/model/program.h"
+#include "sim/schedule/autograd.h"
+#include "sim/schedule/fsdp2.h"
+#include "sim/schedule/host.h"
+#include "sim/schedule/optimizer.h"
+#include "sim/schedule/region.h"
+#include "sim/schedule/streams.h"
+
+namespace shardsim {
+
+namespace {
+
+bool is_float(DType t) { return t == DType::fp32 || t == DType::bf16 || t == DType::fp16; }
+
+bool same(const RegionOptions& a, const RegionOptions& b) {
+  return a.input == b.input && a.param == b.param && a.reduce == b.reduce &&
+         a.grad_enabled == b.grad_enabled && a.input_grad == b.input_grad &&
+         a.input_kept == b.input_kept && a.recompute == b.recompute && a.sms == b.sms;
+}
+
+StageClass cast_class(int64_t numel, DType to) {
+  StageClass c;
+  Step s;
+  s.op = OpKind::cast;
+  s.shape.rows = 1;
+  s.shape.in = numel;
+  s.shape.to = to;
+  s.in[0] = 0;
+  s.out[0] = 1;
+  c.steps.push_back(s);
+  c.slots = 2;
+  c.output = 1;
+  return c;
+}
+
+}  // namespace
+
+class TrainingProgram::Impl {
+ public:
+  Impl(const Model& model, const Plan& plan, const Scenario& scenario, Schedule& schedule)
+      : model_(model), plan_(plan), training_(scenario.training), host_(schedule),
+        sms_(scenario.cluster.gpu.sms), fsdp_(host_, model, plan, scenario.training, sms_),
+        program_(build_program(model, input_of(scenario.training))) {
+    schedule.streams = {"compute", "all-gather copy-in", "all-gather", "reduce-scatter",
+                        "all-reduce", "internal"};
+    uses_.assign(model.params.size(), 0);
+    for (const Stage& s : program_.stages)
+      for (const Step& step : program_.classes[s.cls].steps)
+        if (step.what == Step::What::run && step.param[0] >= 0)
+          for (int32_t p : step.param)
+            if (p >= 0) ++uses_[shared(s.first_param + static_cast<uint32_t>(p)).v];
+    pending_grad_.assign(model.params.size(), BufferId{});
+    instances_.resize(program_.stages.size());
+    group_of_stage_.resize(program_.stages.size());
+    for (size_t i = 0; i < program_.stages.size(); ++i)
+      group_of_stage_[i] = group_of(program_.stages[i].module);
+    const OpCode batch = op_code(OpKind::input, input_step().shape, {});
+    batch_ = host_.buffer(batch.forward[0].bytes, kCompute, Category::activations);
+    Work w;
+    w.kind = WorkKind::Memset;
+    w.bytes = batch.forward[1].bytes;
+    w.name = "batch";
+    batch_work_ = host_.work(w);
+    ones_ = host_.buffer(4, kCompute, Category::backward);
+    w = {};
+    w.bytes = 4;
+    w.name = "fill";
+    fill_work_ = host_.work(w);
+  }
+
+  void initialize();
+  void step();
+
+  // Called by the engine.
+  struct Grad {
+    BufferId buffer;
+    GradForm form;
+    bool valid() const { return buffer.valid(); }
+  };
+  using Engine = Autograd<Grad>;
+  void execute(uint32_t n, Engine::Grads& in, Engine::Grads& out);
+  void accumulate(Grad&, const Grad&) {
+    SHARDSIM_ASSERT(false, "stages form a chain: one gradient arrives at each");
+  }
+  void routed(uint32_t) {}
+
+ private:
+  struct Value {
+    BufferId buffer;
+    DType type = DType::fp32;
+    int64_t numel = 0;
+    uint32_t node = Engine::kNone;
+    bool grad = false;
+  };
+  // A region shared by the stages that are alike.
+  struct Shared {
+    const StageClass* cls = nullptr;
+    RegionOptions options;
+    int64_t cast_numel = 0;  // casts: elements, and the type
+    DType cast_to = DType::fp32;
+    std::unique_ptr<Region> region;
+    bool first_used = false;
+    struct Variant {
+      GradMode mode = GradMode::steal;
+      GradForm form;
+      Region::Backward code;
+      bool first_used = false;
+    };
+    std::vector<Variant> variants;
+  };
+  // Where one stage's buffers are.
+  struct Instance {
+    int32_t shared = -1;
+    uint32_t begin = 0;
+    std::vector<std::pair<uint32_t, uint32_t>> backward;  // variant, begin
+  };
+  struct StageInstances {
+    Instance main, cast_in, cast_out;
+    std::unique_ptr<Region> direct;
+    std::unique_ptr<ModuleHooks> hooks;
+  };
+  struct Node {
+    enum class Kind : uint8_t { leaf, region, direct, post_backward } kind = Kind::leaf;
+    Instance* instance = nullptr;
+    uint32_t stage = 0;   // region, direct
+    uint32_t state = 0;   // post_backward
+    BufferId input, output;
+  };
+  struct PreHook {
+    uint32_t node = 0;
+    uint32_t state = 0;
+  };
+  class Hooks;
+
+  static ProgramInput input_of(const Training& t) {
+    return {t.micro_batch, t.seq_len, t.input_dtype,
+            t.float_logits && t.float_loss};
+  }
+  const Step& input_step() const { return program_.classes[program_.stages[0].cls].steps[0]; }
+  ParamId shared(uint32_t p) const {
+    return model_.params[p].alias.valid() ? model_.params[p].alias : ParamId{p};
+  }
+  GroupId group_of(ModuleId m) const {
+    for (; m.valid(); m = model_.modules[m.v].parent)
+      if (plan_.state_of[m.v] >= 0) return plan_.states[plan_.state_of[m.v]].group;
+    return {};
+  }
+  bool casts(const Value& x) const {
+    const Precision& p = training_.precision;
+    return p.cast_forward_inputs && p.compute && is_float(x.type) && x.type != *p.compute;
+  }
+  bool casts_output(const Value& x) const {
+    const Precision& p = training_.precision;
+    return p.output && is_float(x.type) && x.type != *p.output;
+  }
+
+  void micro_batch(int step, int64_t k, bool last);
+  void enter(ModuleId m, Value& x, StageInstances& at);
+  void exit(ModuleId m, Value& x, StageInstances& at);
+  void run_stage(uint32_t index, Value& x);
+  void cast(Value& x, DType to, Instance& at, GroupId group);
+  Value play_forward(Instance& at, const StageClass* cls, const RegionOptions& options,
+                     const Value& x, uint32_t stage, GroupId group, int64_t cast_numel,
+                     DType cast_to, bool& input_freed);
+  int32_t find_shared(const StageClass* cls, const RegionOptions& options, const Value& x,
+                      GroupId group, int64_t cast_numel, DType cast_to);
+  void drop_input(const Value& x);
+  bool interior_wraps(const Stage& s) const;
+  void deliver(uint32_t stage, const RegionGrad& g, uint32_t shift);
+  uint32_t add_node(const Engine::Edges& edges, const Node& node) {
+    nodes_.push_back(node);
+    return engine_.add(edges);
+  }
+
+  const Model& model_;
+  const Plan& plan_;
+  const Training& training_;
+  Host host_;
+  const int sms_;
+  Fsdp2 fsdp_;
+  Program program_;
+  std::unique_ptr<OptimizerStep> optimizer_;
+  std::vector<uint32_t> uses_;            // by parameter: operators that read it
+  std::vector<uint32_t> seen_;            // by parameter: gradients so far
+  std::vector<BufferId> pending_grad_;    // of parameters read more than once
+  std::vector<StageInstances> instances_;
+  std::vector<GroupId> group_of_stage_;
+  StageInstances root_instances_;
+  std::map<uint32_t, StageInstances> ancestor_instances_;  // by module, below the root
+  std::vector<std::unique_ptr<StageClass>> cast_classes_;
+  std::vector<Shared> shared_;
+
+  Engine engine_;
+  std::vector<Node> nodes_;
+  std::vector<PreHook> pre_hooks_;
+  std::vector<ModuleId> open_;  // modules whose forward is running, above the stages
+  BufferId batch_, ones_, input_grad_;
+  BufferId root_input_;  // a cast of the batch, held until the root's forward returns
+  bool root_input_unsaved_ = false;
+  WorkId batch_work_, fill_work_;
+  GradMode grad_mode_ = GradMode::steal;
+  bool accumulating_ = false;
+  int steps_ = 0;
+};
+
+// Hooks of wrapped modules inside a stage.
+class TrainingProgram::Impl::Hooks : public ModuleHooks {
+ public:
+  Hooks(Impl& program, ModuleId top) : p_(program), top_(top) {}
+  bool wrapped(uint32_t m) const override { return p_.plan_.state_of[top_.v + m] >= 0; }
+  bool casts_input(uint32_t) const override {
+    const Precision& p = p_.training_.precision;
+    return p.cast_forward_inputs && p.compute.has_value() && p.output && *p.output != *p.compute;
+  }
+  bool casts_output(uint32_t) const override {
+    const Precision& p = p_.training_.precision;
+    return p.output && p.compute && *p.output != *p.compute;
+  }
+  DType output_type() const override { return *p_.training_.precision.output; }
+  bool pre_forward(uint32_t m) override { return p_.fsdp_.pre_forward(state(m)); }
+  bool post_forward(uint32_t m) override { return p_.fsdp_.post_forward(state(m)); }
+  void pre_backward(uint32_t m) override { p_.fsdp_.pre_backward(state(m)); }
+  void post_backward(uint32_t m) override { p_.fsdp_.post_backward(state(m)); }
+
+ private:
+  uint32_t state(uint32_t m) const {
+    return static_cast<uint32_t>(p_.plan_.state_of[top_.v + m]);
+  }
+  Impl& p_;
+  ModuleId top_;
+};
+
+void TrainingProgram::Impl::initialize() {
+  fsdp_.initialize();
+  std::vector<OptimizerParam> params;
+  for (const Fsdp2::Sharded& p : fsdp_.sharded())
+    params.push_back({p.local, {static_cast<uint32_t>(plan_.group_of_param[p.id.v])}});
+  optimizer_ = std::make_unique<OptimizerStep>(host_, training_.optimizer,
+                                               training_.precision.storage, std::move(params));
+  host_.mark("after_init", -1, true);
+  host_.flush();
+}
+
+bool TrainingProgram::Impl::interior_wraps(const Stage& s) const {
+  if (!s.module.valid()) return false;
+  for (uint32_t m = s.module.v + 1; m < model_.modules[s.module.v].end; ++m)
+    if (plan_.state_of[m] >= 0) return true;
+  return false;
+}
+
+int32_t TrainingProgram::Impl::find_shared(const StageClass* cls, const RegionOptions& options,
+                                           const Value& x, GroupId group, int64_t cast_numel,
+                                           DType cast_to) {
+  for (size_t i = 0; i < shared_.size(); ++i) {
+    const Shared& s = shared_[i];
+    if (!same(s.options, options)) continue;
+    if (cls ? s.cls == cls
+            : s.cast_numel == cast_numel && s.cast_to == cast_to && cast_numel > 0)
+      return static_cast<int32_t>(i);
+  }
+  Shared s;
+  s.cls = cls;
+  s.options = options;
+  s.cast_numel = cast_numel;
+  s.cast_to = cast_to;
+  const StageClass* code = cls;
+  if (!cls) {
+    cast_classes_.push_back(std::make_unique<StageClass>(cast_class(cast_numel, cast_to)));
+    code = cast_classes_.back().get();
+  }
+  s.region = std::make_unique<Region>(host_, *code, options, group, nullptr, x.buffer);
+  shared_.push_back(std::move(s));
+  return static_cast<int32_t>(shared_.size() - 1);
+}
+
+TrainingProgram::Impl::Value TrainingProgram::Impl::play_forward(
+    Instance& at, const StageClass* cls, const RegionOptions& options, const Value& x,
+    uint32_t stage, GroupId group, int64_t cast_numel, DType cast_to, bool& input_freed) {
+  const int32_t index = find_shared(cls, options, x, group, cast_numel, cast_to);
+  Shared& s = shared_[static_cast<size_t>(index)];
+  const Region::Forward& f = s.region->forward();
+  if (at.shared != index) {
+    at = {};
+    at.shared = index;
+    at.begin = s.first_used ? host_.repeat_buffers(f.begin, f.end, group) : f.begin;
+    s.first_used = true;
+  }
+  std::array<uint32_t, kRelocs> shift{};
+  shift[static_cast<size_t>(Reloc::forward)] = at.begin - f.begin;
+  shift[static_cast<size_t>(Reloc::input)] = x.buffer.v - f.input.v;
+  host_.play(f.span, shift, group);
+  input_freed = f.input_freed;
+  Value y;
+  y.buffer = {f.output.v + at.begin - f.begin};
+  y.type = f.type;
+  y.numel = f.numel;
+  y.grad = f.requires_grad;
+  if (y.grad) {
+    Engine::Edges edges;
+    if (x.grad) edges[0] = {x.node, 0};
+    Node n;
+    n.kind = Node::Kind::region;
+    n.instance = &at;
+    n.stage = stage;
+    n.input = x.buffer;
+    n.output = y.buffer;
+    y.node = add_node(edges, n);
+  }
+  return y;
+}
+
+// The caller's variable goes; the batch stays with the training loop, a cast of it with the root.
+void TrainingProgram::Impl::drop_input(const Value& x) {
+  if (x.buffer == batch_) return;
+  if (x.buffer == root_input_) {
+    root_input_unsaved_ = true;
+    return;
+  }
+  host_.free(x.buffer);
+}
+
+void TrainingProgram::Impl::cast(Value& x, DType to, Instance& at, GroupId group) {
+  RegionOptions o;
+  o.input = x.type;
+  o.input_grad = x.grad;
+  o.input_kept = x.buffer == batch_;
+  o.sms = sms_;
+  bool freed = false;
+  const Value old = x;
+  x = play_forward(at, nullptr, o, x, UINT32_MAX, group, x.numel, to, freed);
+  if (freed) drop_input(old);
+}
+
+void TrainingProgram::Impl::enter(ModuleId m, Value& x, StageInstances& at) {
+  const int32_t s = plan_.state_of[m.v];
+  if (s < 0) return;
+  const auto state = static_cast<uint32_t>(s);
+  if (plan_.states[state].root) fsdp_.root_pre_forward();
+  if (casts(x)) {
+    cast(x, *training_.precision.compute, at.cast_in, plan_.states[state].group);
+    if (plan_.states[state].root) root_input_ = x.buffer;
+  }
+  if (fsdp_.pre_forward(state) && x.grad) {
+    Engine::Edges edges;
+    edges[0] = {x.node, 0};
+    Node n;
+    n.kind = Node::Kind::post_backward;
+    n.state = state;
+    x.node = add_node(edges, n);
+  }
+}
+
+void TrainingProgram::Impl::exit(ModuleId m, Value& x, StageInstances& at) {
+  const int32_t s = plan_.state_of[m.v];
+  if (s < 0) return;
+  const auto state = static_cast<uint32_t>(s);
+  if (fsdp_.post_forward(state) && x.grad) pre_hooks_.push_back({x.node, state});
+  if (casts_output(x)) cast(x, *training_.precision.output, at.cast_out, plan_.states[state].group);
+  if (plan_.states[state].root && root_input_.valid()) {
+    if (root_input_unsaved_) host_.free(root_input_);
+    root_input_ = {};
+    root_input_unsaved_ = false;
+  }
+}
+
+void TrainingProgram::Impl::run_stage(uint32_t index, Value& x) {
+  const Stage& stage = program_.stages[index];
+  const StageClass& cls = program_.classes[stage.cls];
+  StageInstances& at = instances_[index];
+  const GroupId group = group_of_stage_[index];
+  if (stage.module.valid()) enter(stage.module, x, at);
+
+  RegionOptions o;
+  o.input = x.type;
+  o.param = training_.precision.compute.value_or(training_.precision.storage);
+  o.reduce = reduce_dtype(training_.precision);
+  o.input_grad = x.grad;
+  o.input_kept = x.buffer == batch_;
+  o.sms = sms_;
+  if (cls.cuttable) {
+    const auto block = static_cast<int64_t>(
+        std::find(model_.blocks.begin(), model_.blocks.end(), stage.module) -
+        model_.blocks.begin());
+    switch (training_.checkpointing.mode) {
+      case Checkpointing::Mode::none: break;
+      case Checkpointing::Mode::full: o.recompute = Recompute::full; break;
+      case Checkpointing::Mode::selective_op: o.recompute = Recompute::selective_op; break;
+      case Checkpointing::Mode::every_k:
+        if (block % training_.checkpointing.every == 0) o.recompute = Recompute::full;
+        break;
+    }
+  }
+  const Value in = x;
+  bool input_freed = false;
+  if (interior_wraps(stage)) {
+    if (o.recompute != Recompute::none)
+      throw Error("activation_checkpointing: this build cannot play a checkpoint around modules "
+                  "that are wrapped themselves",
+                  {}, "wrap the blocks (wrap: {policy: per_block}) or switch checkpointing off");
+    at.hooks = std::make_unique<Hooks>(*this, stage.module);
+    at.direct = std::make_unique<Region>(host_, cls, o, group, at.hooks.get(), x.buffer);
+    const Region::Forward& f = at.direct->forward();
+    input_freed = f.input_freed;
+    Engine::Edges edges;
+    if (x.grad) edges[0] = {x.node, 0};
+    Node n;
+    n.kind = Node::Kind::direct;
+    n.stage = index;
+    x.buffer = f.output;
+    x.type = f.type;
+    x.numel = f.numel;
+    x.grad = f.requires_grad;
+    if (x.grad) x.node = add_node(edges, n);
+  } else {
+    x = play_forward(at.main, &cls, o, x, index, group, 0, DType::fp32, input_freed);
+  }
+  if (stage.module.valid()) exit(stage.module, x, at);
+  if (input_freed) drop_input(in);
+}
+
+void TrainingProgram::Impl::deliver(uint32_t stage, const RegionGrad& g, uint32_t shift) {
+  const ParamId p = shared(program_.stages[stage].first_param + g.param);
+  const BufferId buffer{g.buffer.v + shift};
+  if (uses_[p.v] <= 1) {
+    fsdp_.set_unsharded_grad(p, buffer);
+    return;
+  }
+  // A shared parameter's gradients meet before its AccumulateGrad.
+  if (++seen_[p.v] == 1) {
+    pending_grad_[p.v] = buffer;
+    return;
+  }
+  Work w;
+  w.bytes = 3 * host_.schedule().buffers[buffer.v].bytes;
+  w.name = "add";
+  host_.launch(kCompute, host_.work(w));
+  host_.free(buffer);
+  if (seen_[p.v] == uses_[p.v]) fsdp_.set_unsharded_grad(p, pending_grad_[p.v]);
+}
+
+void TrainingProgram::Impl::execute(uint32_t n, Engine::Grads& in, Engine::Grads& out) {
+  for (const PreHook& h : pre_hooks_)
+    if (h.node == n) fsdp_.pre_backward(h.state);
+  const Node node = nodes_[n];
+  switch (node.kind) {
+    case Node::Kind::leaf: {
+      input_grad_ = in[0].buffer;
+      if (in[0].form.expanded) {
+        const Buffer& b = host_.schedule().buffers[batch_.v];
+        input_grad_ = host_.buffer(b.bytes, kCompute, Category::gradients);
+        host_.alloc(input_grad_);
+        Work w;
+        w.bytes = 2 * b.bytes;
+        w.name = "copy";
+        host_.launch(kCompute, host_.work(w));
+        if (!in[0].form.kept) host_.free(in[0].buffer);
+      }
+      return;
+    }
+    case Node::Kind::post_backward:
+      fsdp_.post_backward(node.state);
+      out[0] = in[0];
+      return;
+    case Node::Kind::direct: {
+      const Region::Backward b =
+          instances_[node.stage].direct->backward(grad_mode_, in[0].form, in[0].buffer);
+      for (const RegionGrad& g : b.grads) deliver(node.stage, g, 0);
+      if (b.has_input_gradient) out[0] = {b.input_gradient, b.input_form};
+      return;
+    }
+    case Node::Kind::region: break;
+  }
+  Instance& at = *node.instance;
+  Shared& s = shared_[static_cast<size_t>(at.shared)];
+  const GroupId group = node.stage == UINT32_MAX ? GroupId{} : group_of_stage_[node.stage];
+  size_t v = 0;
+  while (v < s.variants.size() &&
+         !(s.variants[v].mode == grad_mode_ && s.variants[v].form == in[0].form))
+    ++v;
+  if (v == s.variants.size()) {
+    Shared::Variant variant;
+    variant.mode = grad_mode_;
+    variant.form = in[0].form;
+    variant.code = s.region->backward(grad_mode_, in[0].form, in[0].buffer);
+    s.variants.push_back(std::move(variant));
+  }
+  Shared::Variant& variant = s.variants[v];
+  const Region::Backward& b = variant.code;
+  uint32_t begin = UINT32_MAX;
+  for (const auto& [index, where] : at.backward)
+    if (index == v) begin = where;
+  if (begin == UINT32_MAX) {
+    begin = variant.first_used ? host_.repeat_buffers(b.begin, b.end, group) : b.begin;
+    variant.first_used = true;
+    at.backward.emplace_back(static_cast<uint32_t>(v), begin);
+  }
+  const Region::Forward& f = s.region->forward();
+  std::array<uint32_t, kRelocs> shift{};
+  shift[static_cast<size_t>(Reloc::forward)] = at.begin - f.begin;
+  shift[static_cast<size_t>(Reloc::input)] = node.input.v - f.input.v;
+  shift[static_cast<size_t>(Reloc::backward)] = begin - b.begin;
+  shift[static_cast<size_t>(Reloc::gradient)] = in[0].buffer.v - b.gradient.v;
+  host_.play(b.span, shift, group);
+  if (node.stage != UINT32_MAX)
+    for (const RegionGrad& g : b.grads) deliver(node.stage, g, begin - b.begin);
+  if (b.has_input_gradient)
+    out[0] = {b.passes_gradient ? in[0].buffer : BufferId{b.input_gradient.v + begin - b.begin},
+              b.input_form};
+}
+
+void TrainingProgram::Impl::micro_batch(int step, int64_t k, bool last) {
+  fsdp_.begin_micro_batch(last);
+  // Gradients of unsynchronized micro-batches gather in the reduce type until one synchronizes.
+  grad_mode_ = accumulating_              ? GradMode::add
+               : !fsdp_.syncs_gradients() ? GradMode::first
+                                          : GradMode::steal;
+  accumulating_ = !fsdp_.syncs_gradients();
+  engine_.clear();
+  nodes_.clear();
+  pre_hooks_.clear();
+  seen_.assign(model_.params.size(), 0);
+  input_grad_ = {};
+
+  host_.alloc(batch_);
+  host_.launch(kCompute, batch_work_);
+  Value x;
+  x.buffer = batch_;
+  const OpShape& shape = input_step().shape;
+  x.type = shape.to;
+  x.numel = shape.rows * shape.in;
+  if (model_.architecture.input_grad) {
+    x.grad = true;
+    x.node = add_node({}, {});
+  }
+  const auto ancestors_to = [&](ModuleId m) {
+    // Modules above the stage: leave those it is not in, enter the others.
+    std::vector<ModuleId> path;
+    for (ModuleId a = m.valid() ? model_.modules[m.v].parent : ModuleId{}; a.valid();
+         a = model_.modules[a.v].parent)
+      path.push_back(a);
+    std::reverse(path.begin(), path.end());
+    size_t common = 0;
+    while (common < open_.size() && common < path.size() && open_[common] == path[common]) ++common;
+    while (open_.size() > common) {
+      StageInstances& at = open_.back().v == 0 ? root_instances_ : ancestor_instances_[open_.back().v];
+      exit(open_.back(), x, at);
+      open_.pop_back();
+    }
+    for (size_t i = common; i < path.size(); ++i) {
+      StageInstances& at = path[i].v == 0 ? root_instances_ : ancestor_instances_[path[i].v];
+      enter(path[i], x, at);
+      open_.push_back(path[i]);
+    }
+  };
+  for (uint32_t i = 1; i < program_.stages.size(); ++i) {
+    ancestors_to(program_.stages[i].module);
+    run_stage(i, x);
+  }
+  const std::string name = "step" + std::to_string(step) + "." + std::to_string(k) + ".";
+  host_.mark(name + "after_forward", step, false);
+
+  const BufferId loss = x.buffer;
+  if (x.grad) {
+    host_.alloc(ones_);
+    host_.launch(kCompute, fill_work_);
+    Grad g;
+    g.buffer = ones_;
+    g.form.kept = true;
+    engine_.backward(x.node, g, *this);
+    if (fsdp_.final_callback_queued()) fsdp_.root_post_backward_final_callback();
+    host_.free(ones_);
+  }
+  host_.free(loss);
+  if (input_grad_.valid()) host_.free(input_grad_);
+  host_.free(batch_);
+  host_.mark(name + "after_backward", step, false);
+}
+
+void TrainingProgram::Impl::step() {
+  const int step = steps_++;
+  for (int64_t k = 0; k < training_.grad_accum; ++k)
+    micro_batch(step, k, k + 1 == training_.grad_accum);
+  const std::string name = "step" + std::to_string(step) + ".";
+  if (training_.optimizer.name != Optimizer::Name::none) {
+    optimizer_->step();
+    host_.mark(name + "after_optimizer", step, false);
+  }
+  if (training_.optimizer.set_to_none)
+    fsdp_.drop_grads();
+  else
+    optimizer_->zero();
+  host_.mark(name + "after_zero_grad", step, true);
+  host_.flush();
+}
+
+TrainingProgram::TrainingProgram(const Model& model, const Plan& plan, const Scenario& scenario,
+                                 Schedule& schedule)
+    : impl_(std::make_unique<Impl>(model, plan, scenario, schedule)) {}
+TrainingProgram::~TrainingProgram() = default;
+void TrainingProgram::initialize() { impl_->initialize(); }
+void TrainingProgram::step() { impl_->step(); }
+
+}  // namespace shardsim

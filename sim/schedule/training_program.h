@@ -1,0 +1,31 @@
+// A whole training run on one rank as a schedule: initialization, then steps of micro-batches
+// (batch, forward, loss, backward), optimizer and zero_grad, with a mark after each phase, named as
+// the recordings name them. It runs the model's stages through the strategy's hooks and the autograd
+// order; what the GPU takes is no part of it.
+#pragma once
+
+#include <memory>
+
+#include "sim/plan/plan.h"
+#include "sim/schedule/schedule.h"
+
+namespace shardsim {
+
+class TrainingProgram {
+ public:
+  // model, plan and scenario must outlive it. Writes into `schedule`, which starts empty.
+  TrainingProgram(const Model& model, const Plan& plan, const Scenario& scenario,
+                  Schedule& schedule);
+  ~TrainingProgram();
+  TrainingProgram(const TrainingProgram&) = delete;
+  TrainingProgram& operator=(const TrainingProgram&) = delete;
+
+  void initialize();  // up to the mark after_init
+  void step();        // the next step
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace shardsim

@@ -1,0 +1,348 @@
+#include "sim/study/recorded_program.h"
+
+#include <functional>
+#include <map>
+
+namespace shardsim {
+
+namespace {
+
+using nlohmann::json;
+
+// Thrown with the reason; caught in recorded_program.
+struct Skip {
+  std::string reason;
+};
+
+[[noreturn]] void skip(const std::string& key, const json& value) {
+  throw Skip{key + " = " + value.dump()};
+}
+
+// False, null, zero, empty: the runner's own notion of "not set".
+bool unset(const json& v) {
+  return v.is_null() || (v.is_boolean() && !v.get<bool>()) || (v.is_number() && v == 0) ||
+         ((v.is_array() || v.is_object() || v.is_string()) && v.empty());
+}
+
+using Reader = std::function<void(const json&)>;
+using Readers = std::map<std::string, Reader>;
+
+void read(const std::string& path, const json& object, const Readers& readers) {
+  for (const auto& [key, value] : object.items()) {
+    const auto it = readers.find(key);
+    if (it != readers.end())
+      it->second(value);
+    else if (!unset(value))
+      skip(path + key, value);
+  }
+}
+
+DType dtype(const std::string& key, const json& v) {
+  if (v.is_string())
+    if (const auto t = parse_float_dtype(v.get<std::string>())) return *t;
+  skip(key, v);
+}
+
+int64_t whole(const std::string& key, const json& v) {
+  if (!v.is_number_integer() || v < 0 || v > (int64_t{1} << 40)) skip(key, v);
+  return v.get<int64_t>();
+}
+
+bool flag(const std::string& key, const json& v) {
+  if (!v.is_boolean()) skip(key, v);
+  return v.get<bool>();
+}
+
+Reshard reshard(const std::string& key, const json& v) {
+  if (v.is_null()) return {};
+  if (v.is_boolean()) return {v.get<bool>() ? Reshard::Kind::yes : Reshard::Kind::no, 0};
+  return {Reshard::Kind::to, whole(key, v)};
+}
+
+LinearShape linear(const std::string& key, const json& v) {
+  if (!v.is_array() || v.size() != 2) skip(key, v);
+  return {whole(key, v[0]), whole(key, v[1])};
+}
+
+void read_model(const json& m, Scenario& s) {
+  Architecture& a = s.model;
+  const std::string kind = m.value("kind", "llama");
+  a.naming = Naming::recorder;
+  a.model_type = kind;
+  a.name = kind;
+  const bool llama = kind == "llama", stack = kind == "stack", bag = kind == "bag";
+  if (!llama && !stack && !bag) skip("model.kind", m["kind"]);
+  a.family = llama ? Family::llama : stack ? Family::stack : Family::bag;
+  const auto size = [](const char* key, int64_t& to) {
+    return Reader([key, &to](const json& v) { to = whole(std::string("model.") + key, v); });
+  };
+  const auto truth = [](const char* key, bool& to) {
+    return Reader([key, &to](const json& v) { to = flag(std::string("model.") + key, v); });
+  };
+  Readers readers{{"kind", [](const json&) {}}, {"hidden", size("hidden", a.hidden)}};
+  if (llama) {
+    readers["ffn"] = size("ffn", a.ffn);
+    readers["layers"] = size("layers", a.layers);
+    readers["heads"] = size("heads", a.heads);
+    readers["kv_heads"] = size("kv_heads", a.kv_heads);
+    readers["head_dim"] = size("head_dim", a.head_dim);
+    readers["vocab"] = size("vocab", a.vocab);
+    readers["tied"] = truth("tied", a.tied);
+  } else {
+    readers["input_grad"] = truth("input_grad", a.input_grad);
+    readers["root_linear"] = [&](const json& v) { a.root_first = linear("model.root_linear", v); };
+    readers["root_last"] = [&](const json& v) { a.root_last = linear("model.root_last", v); };
+    readers["blocks"] = [&](const json& v) {
+      for (const json& block : v) {
+        if (stack) {
+          auto& b = a.linear_blocks.emplace_back();
+          for (const json& l : block) b.push_back(linear("model.blocks", l));
+        } else {
+          auto& b = a.bag_blocks.emplace_back();
+          for (const json& dims : block) {
+            auto& shape = b.emplace_back();
+            for (const json& d : dims) shape.push_back(whole("model.blocks", d));
+            if (shape.empty() || shape.size() > 3) skip("model.blocks", v);
+          }
+        }
+      }
+    };
+    readers["calls"] = [&](const json& v) {
+      // Each block once, in order, is what happens without it.
+      bool plain = v.is_array() && m.contains("blocks") && v.size() == m["blocks"].size();
+      for (size_t i = 0; plain && i < v.size(); ++i) plain = v[i] == i;
+      if (!plain) skip("model.calls", v);
+    };
+    if (stack) readers["bias"] = truth("bias", a.bias);
+    if (bag) readers["scale"] = truth("scale", a.scale);
+  }
+  read("model.", m, readers);
+  if (llama && a.head_dim == 0 && a.heads > 0) a.head_dim = a.hidden / a.heads;
+}
+
+void read_setters(const json& v, Scenario& s) {
+  for (const json& setter : v) {
+    const std::string module = setter.at(0), method = setter.at(1);
+    if (method == "set_separate_reduce_scatter_group" && module.empty() && setter.size() == 2) {
+      s.training.fsdp2.separate_reduce_scatter_group = true;
+    } else if (method == "set_reduce_scatter_max_input_buffers" && setter.size() == 3) {
+      // The maximum over groups wins, so one setter speaks for all.
+      s.training.fsdp2.reduce_scatter_max_input_buffers =
+          std::max(s.training.fsdp2.reduce_scatter_max_input_buffers,
+                   whole("setters." + method, setter[2]));
+    } else {
+      skip("setters", json(method));
+    }
+  }
+}
+
+void read_case(const json& c, RecordedProgram& r) {
+  Scenario& s = r.scenario;
+  Training& t = s.training;
+  Fsdp2Options& f = t.fsdp2;
+  const std::string runner = c.value("runner", "run_memory.py");
+  if (runner != "run_fsdp2.py") skip("runner", json(runner));
+  if (c.value("strategy", "fsdp2") != "fsdp2") skip("strategy", c["strategy"]);
+  t.micro_batch = 1;
+  t.seq_len = 128;
+  t.mesh.shard = 8;
+  const auto nothing = [](const json&) {};
+  const auto micro = [](const char* key, Micro& to) {
+    return Reader([key, &to](const json& v) { to = flag(key, v) ? Micro::last : Micro::each; });
+  };
+  const Readers readers{
+      {"runner", nothing},
+      {"strategy", nothing},
+      {"name", nothing},
+      {"observed", nothing},
+      {"attribute", nothing},
+      {"history", nothing},
+      {"keep_calls", nothing},
+      {"keep_allocator", nothing},
+      {"environment", nothing},
+      {"note", nothing},
+      {"shard", [&](const json& v) { t.mesh.shard = whole("shard", v); }},
+      {"replicate", [&](const json& v) { t.mesh.replicate = whole("replicate", v); }},
+      {"model", [&](const json& v) { read_model(v, s); }},
+      {"steps", [&](const json& v) { r.steps = whole("steps", v); }},
+      {"micro_batch", [&](const json& v) { t.micro_batch = whole("micro_batch", v); }},
+      {"seq_len", [&](const json& v) { t.seq_len = whole("seq_len", v); }},
+      {"grad_accum", [&](const json& v) { t.grad_accum = whole("grad_accum", v); }},
+      {"storage", [&](const json& v) { t.precision.storage = dtype("storage", v); }},
+      {"input_dtype", [&](const json& v) { t.input_dtype = dtype("input_dtype", v); }},
+      {"float_loss", [&](const json& v) { t.float_loss = flag("float_loss", v); }},
+      {"float_logits", [&](const json& v) { t.float_logits = flag("float_logits", v); }},
+      {"precision",
+       [&](const json& v) {
+         const auto type = [](const char* key, std::optional<DType>& to) {
+           return Reader([key, &to](const json& x) {
+             if (!x.is_null()) to = dtype(std::string("precision.") + key, x);
+           });
+         };
+         read("precision.", v,
+              {{"compute", type("compute", t.precision.compute)},
+               {"reduce", type("reduce", t.precision.reduce)},
+               {"output", type("output", t.precision.output)},
+               {"cast_inputs", [&](const json& x) {
+                  t.precision.cast_forward_inputs = flag("precision.cast_inputs", x);
+                }}});
+       }},
+      {"wrap",
+       [&](const json& v) {
+         const std::string w = v.is_string() ? v.get<std::string>() : "";
+         if (w == "per_block") {
+           t.wrap.policy = WrapPolicy::per_block;
+         } else if (w == "root_only") {
+           t.wrap.policy = WrapPolicy::root_only;
+         } else if (w == "nested") {
+           t.wrap.policy = WrapPolicy::nested;
+         } else if (w == "children") {
+           t.wrap.policy = WrapPolicy::children;
+         } else if (w.starts_with("every_") && w.size() > 6 &&
+                    w.find_first_not_of("0123456789", 6) == std::string::npos && w.size() < 15) {
+           t.wrap.policy = WrapPolicy::every_k;
+           t.wrap.every = std::stoll(w.substr(6));
+           if (t.wrap.every < 1) skip("wrap", v);
+         } else {
+           skip("wrap", v);
+         }
+       }},
+      {"wrap_embedding", [&](const json& v) { t.wrap.embedding = flag("wrap_embedding", v); }},
+      {"wrap_head", [&](const json& v) { t.wrap.head = flag("wrap_head", v); }},
+      {"head_reshard", [&](const json& v) { f.head_reshard = reshard("head_reshard", v); }},
+      {"root_reshard", [&](const json& v) { f.root_reshard = reshard("root_reshard", v); }},
+      {"reshard_after_forward",
+       [&](const json& v) { f.reshard_after_forward = reshard("reshard_after_forward", v); }},
+      {"block_reshard",
+       [&](const json& v) {
+         for (const auto& [block, value] : v.items())
+           f.overrides.push_back({"layers." + block, reshard("block_reshard", value)});
+       }},
+      {"prefetch",
+       [&](const json& v) {
+         read("prefetch.", v,
+              {{"forward",
+                [&](const json& x) { f.forward_prefetch = whole("prefetch.forward", x); }},
+               {"backward",
+                [&](const json& x) { f.backward_prefetch = whole("prefetch.backward", x); }},
+               {"root_forward", [&](const json& x) {
+                  f.root_forward_prefetch = whole("prefetch.root_forward", x);
+                }}});
+       }},
+      {"no_sync", micro("no_sync", f.requires_gradient_sync)},
+      {"no_all_reduce", micro("no_all_reduce", f.requires_all_reduce)},
+      {"last_backward_only", micro("last_backward_only", f.is_last_backward)},
+      // The runner looks at it only together with no_sync.
+      {"reshard_after_backward_last_only",
+       [&](const json& v) {
+         if (flag("reshard_after_backward_last_only", v) && c.value("no_sync", false))
+           f.reshard_after_backward = Micro::last;
+       }},
+      {"activation_checkpointing",
+       [&](const json& v) {
+         const std::string mode = v.is_string() ? v.get<std::string>() : "";
+         if (mode == "none" || v.is_null()) {
+           t.checkpointing.mode = Checkpointing::Mode::none;
+         } else if (mode == "full") {
+           t.checkpointing.mode = Checkpointing::Mode::full;
+         } else if (mode == "every_2") {
+           t.checkpointing.mode = Checkpointing::Mode::every_k;
+           t.checkpointing.every = 2;
+         } else if (mode == "selective_op") {
+           t.checkpointing.mode = Checkpointing::Mode::selective_op;
+         } else {
+           skip("activation_checkpointing", v);
+         }
+       }},
+      {"setters", [&](const json& v) { read_setters(v, s); }},
+      {"optimizer",
+       [&](const json& v) {
+         read("optimizer.", v,
+              {{"name",
+                [&](const json& x) {
+                  const std::string n = x.is_string() ? x.get<std::string>() : "";
+                  t.optimizer.momentum = n == "sgd_momentum";
+                  if (n == "adamw")
+                    t.optimizer.name = Optimizer::Name::adamw;
+                  else if (n == "adam")
+                    t.optimizer.name = Optimizer::Name::adam;
+                  else if (n == "sgd" || n == "sgd_momentum")
+                    t.optimizer.name = Optimizer::Name::sgd;
+                  else if (n == "none")
+                    t.optimizer.name = Optimizer::Name::none;
+                  else
+                    skip("optimizer.name", x);
+                }},
+               {"implementation", [&](const json& x) {
+                  const std::string n = x.is_string() ? x.get<std::string>() : "";
+                  if (n == "foreach")
+                    t.optimizer.implementation = Optimizer::Implementation::foreach;
+                  else if (n == "fused")
+                    t.optimizer.implementation = Optimizer::Implementation::fused;
+                  else if (n == "forloop")
+                    t.optimizer.implementation = Optimizer::Implementation::forloop;
+                  else
+                    skip("optimizer.implementation", x);
+                }}});
+       }},
+      {"zero_grad_set_to_none",
+       [&](const json& v) { t.optimizer.set_to_none = flag("zero_grad_set_to_none", v); }},
+  };
+  read("", c, readers);
+}
+
+void read_environment(const json& e, Scenario& s) {
+  const auto number = [](const std::string& key, const json& v) {
+    try {
+      return v.is_string() ? std::stod(v.get<std::string>()) : v.get<double>();
+    } catch (const std::exception&) {
+      skip("environment." + key, v);
+    }
+  };
+  double gib = 80;
+  for (const auto& [key, value] : e.items()) {
+    FlatCost& f = s.cost.flat;
+    if (key == "FAKE_KERNEL_US")
+      f.kernel_us = number(key, value);
+    else if (key == "FAKE_TFLOPS")
+      f.gemm_tflops = number(key, value);
+    else if (key == "FAKE_BUS_GBPS")
+      f.bus_gbps = number(key, value);
+    else if (key == "FAKE_HOST_US")
+      f.host_us = number(key, value);
+    else if (key == "FAKE_MEM_GIB")
+      gib = number(key, value);
+    else
+      skip("environment." + key, value);
+  }
+  s.cluster.gpu.memory_bytes = static_cast<Bytes>(gib * static_cast<double>(kGiB));
+}
+
+}  // namespace
+
+RecordedProgram recorded_program(const json& program, const json& environment,
+                                 const std::string& torch) {
+  RecordedProgram r;
+  Scenario& s = r.scenario;
+  s.name = "recording";
+  s.cost.model = CostChoice::Model::flat;
+  s.cluster.gpu.name = "recorded";
+  s.cluster.gpu.sms = 132;
+  s.cluster.gpu.compute_capability = 90;
+  s.training.wrap.policy = WrapPolicy::per_block;
+  try {
+    if (!torch.starts_with("2.15")) skip("torch", json(torch));
+    read_environment(environment, s);
+    read_case(program, r);
+    s.cluster.gpus_per_node = 8;
+    s.cluster.nodes = static_cast<int>(ceil_div(s.training.mesh.world(), 8));
+    s.options.max_steps = r.steps;
+  } catch (const Skip& e) {
+    r.skipped = e.reason;
+  } catch (const json::exception& e) {
+    r.skipped = std::string("case: ") + e.what();
+  }
+  return r;
+}
+
+}  // namespace shardsim

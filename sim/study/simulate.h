@@ -1,0 +1,33 @@
+// One scenario from its plain values to a trace: model, plan, schedule, costs, machine.
+#pragma once
+
+#include "sim/cost/cost_table.h"
+#include "sim/engine/machine.h"
+#include "sim/model/model.h"
+#include "sim/plan/plan.h"
+#include "sim/plan/scenario.h"
+#include "sim/schedule/schedule.h"
+#include "sim/schedule/trace.h"
+
+namespace shardsim {
+
+struct Simulation {
+  Model model;
+  Plan plan;
+  Schedule schedule;
+  Trace trace;
+  int steps = 0;        // played
+  bool steady = false;  // the last step began and ended in the same state
+};
+
+enum class Until : uint8_t {
+  steady,     // until a step's end repeats the state of the one before, at most options.max_steps
+  max_steps,  // exactly options.max_steps
+};
+
+Simulation simulate(const Scenario& scenario, Until until = Until::steady);
+
+// The prices of a schedule under the scenario's cost model.
+CostTable price(const Scenario& scenario, const Schedule& schedule);
+
+}  // namespace shardsim
