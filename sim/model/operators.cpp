@@ -24,6 +24,7 @@ class Writer {
 
   void alloc(uint8_t slot, Bytes bytes) { push(Act::alloc, slot).bytes = bytes; }
   void free(uint8_t slot) { push(Act::free, slot); }
+  void release(uint8_t saved) { push(Act::release, saved); }
 
   void kernel(const char* name, KernelClass cls, Bytes bytes, int64_t flops = 0) {
     OpAction& m = push(Act::kernel, 0);
@@ -514,9 +515,11 @@ void cross_entropy(OpCode& c, const OpShape& s, const OpContext& x) {
   b.alloc(nll, w * n);
   b.memset(w * n);
   b.kernel("nll_loss_backward", KernelClass::pointwise, 12 * s.rows);
+  b.release(1);
   b.alloc(grad, w * n);
   b.kernel("log_softmax_backward", KernelClass::softmax, 3 * w * n, 4 * n);
   b.free(nll);
+  b.release(0);
   if (cast) {
     b.alloc(0, e * n);
     b.pointwise("cast", (e + 4) * n, 4 * n);
@@ -568,7 +571,6 @@ void bag(OpCode& c, const OpShape& s, const OpContext& x) {
   if (s.scale) {
     b.alloc(kParamGrad, e * n);
     b.pointwise("mul", e * n, e * n, KernelClass::strided);
-    b.free(temp(0));
   }
 }
 

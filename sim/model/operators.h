@@ -62,7 +62,15 @@ struct OpContext {
   int sms = 132;                    // of the device
 };
 
-enum class Act : uint8_t { alloc, free, gemm, kernel, memset, copy_d2d };
+enum class Act : uint8_t {
+  alloc,
+  free,
+  release,  // backward: the saved tensor number `slot` goes early
+  gemm,
+  kernel,
+  memset,
+  copy_d2d,
+};
 
 // One step of an operator. Slots are small numbers local to the operator: see OpCode.
 struct OpAction {
@@ -78,7 +86,8 @@ struct OpAction {
 };
 
 // Forward slots: 0..2 outputs (0 is the result; split has three, none with bytes of its own),
-// 3.. extras. Backward slots: 0..2 gradients of the inputs, 3..4 of the parameters, 5.. temporaries.
+// 3.. extras. Backward slots: 0..2 gradients of the inputs, 3..4 of the parameters, 5.. temporaries;
+// one that is not freed goes when the parameters' gradients have been accumulated.
 inline constexpr uint8_t kExtra = 3;
 inline constexpr uint8_t kParamGrad = 3;
 inline constexpr uint8_t kBackwardTemp = 5;

@@ -216,7 +216,15 @@ void Fsdp2::define(ParamGroup& g) {
 void Fsdp2::initialize() {
   const int64_t o = bytes_of(stored_);
   for (uint32_t i = 0; i < model_.params.size(); ++i) {
-    if (model_.params[i].alias.valid()) continue;
+    if (model_.params[i].alias.valid()) {
+      // to_empty makes a tensor for the second name too, and drops it.
+      const Shape& s = model_.params[i].shape;
+      const BufferId b = host_.buffer(ceil_div(s.dim[0], plan_.mesh.shard) * s.rest() * o,
+                                      kCompute, Category::parameters);
+      host_.alloc(b);
+      host_.free(b);
+      continue;
+    }
     const int32_t g = plan_.group_of_param[i];
     SHARDSIM_ASSERT(g >= 0, "every parameter belongs to a group");
     const Group& group = plan_.groups[static_cast<size_t>(g)];
@@ -455,9 +463,10 @@ void Fsdp2::reduce(ParamGroup& g) {
   host_.pinned_copy(kCompute, g.table_work);
   host_.launch(kCompute, g.chunk_cat);
   host_.free(g.table_in);
-  for (BufferId& b : g.grads) {
-    if (b.valid()) host_.free(b);
-    b = {};
+  // A Python list lets go of its elements from the end.
+  for (auto b = g.grads.rbegin(); b != g.grads.rend(); ++b) {
+    if (b->valid()) host_.free(*b);
+    *b = {};
   }
   host_.wait_stream(kReduceScatter, kCompute);
 

@@ -124,7 +124,7 @@ class RegionTape {
   }
   void launch(const Work& w) { host_->launch(kCompute, host_->work(w)); }
 
-  Slots play(const std::vector<OpAction>& micros, Category made, bool backward);
+  Slots play(const std::vector<OpAction>& micros, Category made, Node* saved);
   void run_step(uint32_t index, Pass pass);
   Value run_op(OpKind op, const OpShape& shape, const std::array<int16_t, 3>& in,
                const std::array<int16_t, 3>& out, const std::array<int32_t, 2>& param,
@@ -157,16 +157,24 @@ class RegionTape {
 
   GradMode mode_ = GradMode::steal;
   std::vector<std::pair<uint32_t, Grad>> pending_;  // parameter gradients of the node that ran
+  std::vector<int32_t> late_;                       // its temporaries that outlive them
   Region::Backward* result_ = nullptr;
   Grad input_gradient_;
   int32_t incoming_ = -1;
 };
 
-RegionTape::Slots RegionTape::play(const std::vector<OpAction>& micros, Category made, bool backward) {
+// `saved` is the node whose backward it is, or null in a forward.
+RegionTape::Slots RegionTape::play(const std::vector<OpAction>& micros, Category made,
+                                   Node* saved) {
   Slots slots;
   slots.fill(-1);
   for (size_t i = 0; i < micros.size(); ++i) {
     const OpAction& m = micros[i];
+    if (m.act == Act::release) {
+      release(saved->saved[m.slot]);
+      saved->saved[m.slot] = -1;
+      continue;
+    }
     if (m.act == Act::free) {
       release(slots[m.slot]);
       slots[m.slot] = -1;
@@ -179,7 +187,7 @@ RegionTape::Slots RegionTape::play(const std::vector<OpAction>& micros, Category
     Category category = made;
     if (m.workspace) {
       category = Category::workspace;
-    } else if (backward && m.slot >= kParamGrad && m.slot < kBackwardTemp) {
+    } else if (saved && m.slot >= kParamGrad && m.slot < kBackwardTemp) {
       category = Category::unsharded_gradients;
     } else {
       for (size_t j = i + 1; j < micros.size(); ++j)
@@ -267,7 +275,7 @@ RegionTape::Value RegionTape::run_op(OpKind op, const OpShape& shape,
   if (!from_cache)
     slots = play(code.forward,
                  pass == Pass::recompute ? Category::recomputed_activations : Category::activations,
-                 false);
+                 nullptr);
   if (code.aliases_input) {
     slots.fill(-1);
     for (int i = 0; i < code.outputs; ++i) {
@@ -448,7 +456,7 @@ void RegionTape::execute(uint32_t n, Engine::Grads& in, Engine::Grads& out) {
     for_expanded = op_code(OpKind::linear, stage_->steps[node.step].shape, x);
     code = &for_expanded;
   }
-  const Slots slots = play(code->backward, Category::backward, true);
+  const Slots slots = play(code->backward, Category::backward, &node);
   for (int i = 0; i < 3; ++i) {
     if (!node.context.in_grad[i]) {
       if (slots[i] >= 0) release(slots[i]);
@@ -476,9 +484,26 @@ void RegionTape::execute(uint32_t n, Engine::Grads& in, Engine::Grads& out) {
     }
     pending_.emplace_back(node.param[i], g);
   }
+  // Where autograd casts a gradient as it arrives, the graph's own temporaries outlive the cast.
+  for (int i = kBackwardTemp; i < kMaxSlots; ++i) {
+    if (slots[i] < 0) continue;
+    if (mode_ == GradMode::first)
+      late_.push_back(slots[i]);
+    else
+      release(slots[i]);
+  }
+  // A recomputed tensor belongs to the local variable that unpacked it, and locals go last made first
+  // when the function returns; an ordinary saved tensor goes with release_variables, after the
+  // incoming gradient.
+  const bool unpacked = input_held_;
+  if (unpacked)
+    for (int i = node.saved_count - 1; i >= 0; --i)
+      if (node.saved[i] >= 0) release(node.saved[i]);
   for (const Grad& g : in)
     if (g.valid()) release(g.storage);
-  for (int i = 0; i < node.saved_count; ++i) release(node.saved[i]);
+  if (!unpacked)
+    for (int i = 0; i < node.saved_count; ++i)
+      if (node.saved[i] >= 0) release(node.saved[i]);
   node.saved_count = 0;
 }
 
@@ -499,6 +524,8 @@ void RegionTape::accumulate(Grad& into, const Grad& g) {
 void RegionTape::routed(uint32_t) {
   for (const auto& [param, g] : pending_) collect(param, g);
   pending_.clear();
+  for (int32_t s : late_) release(s);
+  late_.clear();
 }
 
 void RegionTape::collect(uint32_t param, const Grad& g) {
@@ -516,7 +543,11 @@ void RegionTape::collect(uint32_t param, const Grad& g) {
     launch(pointwise(type != g.type ? "cast" : "copy", g.bytes + bytes));
     release(g.storage);
   }
-  result_->grads.push_back({param, storages_[kept.storage].buffer});
+  const BufferId buffer = storages_[kept.storage].buffer;
+  if (direct())
+    hooks_->set_grad(param, buffer);
+  else
+    result_->grads.push_back({param, buffer});
 }
 
 void RegionTape::run_backward(GradMode mode, const GradForm& form, BufferId gradient,

@@ -54,6 +54,8 @@ class ModuleHooks {
   virtual bool post_forward(uint32_t module) = 0;
   virtual void pre_backward(uint32_t module) = 0;
   virtual void post_backward(uint32_t module) = 0;
+  // A parameter's gradient (relative to the stage's first parameter) is in this buffer.
+  virtual void set_grad(uint32_t param, BufferId buffer) = 0;
 };
 
 // The form of the gradient that arrives at a region's output.
@@ -98,7 +100,7 @@ class Region {
     Span span;
     uint32_t begin = 0, end = 0;  // template buffers
     BufferId gradient;            // template id under Reloc::gradient
-    std::vector<RegionGrad> grads;  // in the order they were accumulated
+    std::vector<RegionGrad> grads;  // in the order they were accumulated; none with hooks
     BufferId input_gradient;      // template id, unless it is the incoming one
     bool passes_gradient = false; // the input's gradient is in the incoming gradient's buffer
     GradForm input_form;

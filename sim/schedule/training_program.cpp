@@ -162,10 +162,10 @@ class TrainingProgram::Impl {
   }
 
   void micro_batch(int step, int64_t k, bool last);
-  void enter(ModuleId m, Value& x, StageInstances& at);
+  void enter(ModuleId m, Value& x, StageInstances& at, std::vector<Value>& leaving);
   void exit(ModuleId m, Value& x, StageInstances& at);
   void run_stage(uint32_t index, Value& x);
-  void cast(Value& x, DType to, Instance& at, GroupId group);
+  void cast(Value& x, DType to, Instance& at, GroupId group, std::vector<Value>& leaving);
   Value play_forward(Instance& at, const StageClass* cls, const RegionOptions& options,
                      const Value& x, uint32_t stage, GroupId group, int64_t cast_numel,
                      DType cast_to, bool& input_freed);
@@ -213,7 +213,8 @@ class TrainingProgram::Impl {
 // Hooks of wrapped modules inside a stage.
 class TrainingProgram::Impl::Hooks : public ModuleHooks {
  public:
-  Hooks(Impl& program, ModuleId top) : p_(program), top_(top) {}
+  Hooks(Impl& program, uint32_t stage)
+      : p_(program), stage_(stage), top_(program.program_.stages[stage].module) {}
   bool wrapped(uint32_t m) const override { return p_.plan_.state_of[top_.v + m] >= 0; }
   bool casts_input(uint32_t) const override {
     const Precision& p = p_.training_.precision;
@@ -228,12 +229,16 @@ class TrainingProgram::Impl::Hooks : public ModuleHooks {
   bool post_forward(uint32_t m) override { return p_.fsdp_.post_forward(state(m)); }
   void pre_backward(uint32_t m) override { p_.fsdp_.pre_backward(state(m)); }
   void post_backward(uint32_t m) override { p_.fsdp_.post_backward(state(m)); }
+  void set_grad(uint32_t param, BufferId buffer) override {
+    p_.deliver(stage_, {param, buffer}, 0);
+  }
 
  private:
   uint32_t state(uint32_t m) const {
     return static_cast<uint32_t>(p_.plan_.state_of[top_.v + m]);
   }
   Impl& p_;
+  uint32_t stage_;
   ModuleId top_;
 };
 
@@ -326,7 +331,9 @@ void TrainingProgram::Impl::drop_input(const Value& x) {
   host_.free(x.buffer);
 }
 
-void TrainingProgram::Impl::cast(Value& x, DType to, Instance& at, GroupId group) {
+// What it frees is left in `leaving`: whoever holds that variable lets it go.
+void TrainingProgram::Impl::cast(Value& x, DType to, Instance& at, GroupId group,
+                                 std::vector<Value>& leaving) {
   RegionOptions o;
   o.input = x.type;
   o.input_grad = x.grad;
@@ -335,16 +342,17 @@ void TrainingProgram::Impl::cast(Value& x, DType to, Instance& at, GroupId group
   bool freed = false;
   const Value old = x;
   x = play_forward(at, nullptr, o, x, UINT32_MAX, group, x.numel, to, freed);
-  if (freed) drop_input(old);
+  if (freed) leaving.push_back(old);
 }
 
-void TrainingProgram::Impl::enter(ModuleId m, Value& x, StageInstances& at) {
+void TrainingProgram::Impl::enter(ModuleId m, Value& x, StageInstances& at,
+                                  std::vector<Value>& leaving) {
   const int32_t s = plan_.state_of[m.v];
   if (s < 0) return;
   const auto state = static_cast<uint32_t>(s);
   if (plan_.states[state].root) fsdp_.root_pre_forward();
   if (casts(x)) {
-    cast(x, *training_.precision.compute, at.cast_in, plan_.states[state].group);
+    cast(x, *training_.precision.compute, at.cast_in, plan_.states[state].group, leaving);
     if (plan_.states[state].root) root_input_ = x.buffer;
   }
   if (fsdp_.pre_forward(state) && x.grad) {
@@ -362,7 +370,11 @@ void TrainingProgram::Impl::exit(ModuleId m, Value& x, StageInstances& at) {
   if (s < 0) return;
   const auto state = static_cast<uint32_t>(s);
   if (fsdp_.post_forward(state) && x.grad) pre_hooks_.push_back({x.node, state});
-  if (casts_output(x)) cast(x, *training_.precision.output, at.cast_out, plan_.states[state].group);
+  if (casts_output(x)) {
+    std::vector<Value> leaving;
+    cast(x, *training_.precision.output, at.cast_out, plan_.states[state].group, leaving);
+    for (const Value& v : leaving) drop_input(v);
+  }
   if (plan_.states[state].root && root_input_.valid()) {
     if (root_input_unsaved_) host_.free(root_input_);
     root_input_ = {};
@@ -375,7 +387,8 @@ void TrainingProgram::Impl::run_stage(uint32_t index, Value& x) {
   const StageClass& cls = program_.classes[stage.cls];
   StageInstances& at = instances_[index];
   const GroupId group = group_of_stage_[index];
-  if (stage.module.valid()) enter(stage.module, x, at);
+  std::vector<Value> leaving;
+  if (stage.module.valid()) enter(stage.module, x, at, leaving);
 
   RegionOptions o;
   o.input = x.type;
@@ -404,7 +417,7 @@ void TrainingProgram::Impl::run_stage(uint32_t index, Value& x) {
       throw Error("activation_checkpointing: this build cannot play a checkpoint around modules "
                   "that are wrapped themselves",
                   {}, "wrap the blocks (wrap: {policy: per_block}) or switch checkpointing off");
-    at.hooks = std::make_unique<Hooks>(*this, stage.module);
+    at.hooks = std::make_unique<Hooks>(*this, index);
     at.direct = std::make_unique<Region>(host_, cls, o, group, at.hooks.get(), x.buffer);
     const Region::Forward& f = at.direct->forward();
     input_freed = f.input_freed;
@@ -423,6 +436,7 @@ void TrainingProgram::Impl::run_stage(uint32_t index, Value& x) {
   }
   if (stage.module.valid()) exit(stage.module, x, at);
   if (input_freed) drop_input(in);
+  for (const Value& v : leaving) drop_input(v);
 }
 
 void TrainingProgram::Impl::deliver(uint32_t stage, const RegionGrad& g, uint32_t shift) {
@@ -437,12 +451,17 @@ void TrainingProgram::Impl::deliver(uint32_t stage, const RegionGrad& g, uint32_
     pending_grad_[p.v] = buffer;
     return;
   }
+  const Buffer b = host_.schedule().buffers[buffer.v];
+  const BufferId sum = host_.buffer(b.bytes, kCompute, b.category, b.group);
   Work w;
-  w.bytes = 3 * host_.schedule().buffers[buffer.v].bytes;
+  w.bytes = 3 * b.bytes;
   w.name = "add";
+  host_.alloc(sum);
   host_.launch(kCompute, host_.work(w));
+  host_.free(pending_grad_[p.v]);
   host_.free(buffer);
-  if (seen_[p.v] == uses_[p.v]) fsdp_.set_unsharded_grad(p, pending_grad_[p.v]);
+  pending_grad_[p.v] = sum;
+  if (seen_[p.v] == uses_[p.v]) fsdp_.set_unsharded_grad(p, sum);
 }
 
 void TrainingProgram::Impl::execute(uint32_t n, Engine::Grads& in, Engine::Grads& out) {
@@ -471,7 +490,6 @@ void TrainingProgram::Impl::execute(uint32_t n, Engine::Grads& in, Engine::Grads
     case Node::Kind::direct: {
       const Region::Backward b =
           instances_[node.stage].direct->backward(grad_mode_, in[0].form, in[0].buffer);
-      for (const RegionGrad& g : b.grads) deliver(node.stage, g, 0);
       if (b.has_input_gradient) out[0] = {b.input_gradient, b.input_form};
       return;
     }
@@ -555,7 +573,9 @@ void TrainingProgram::Impl::micro_batch(int step, int64_t k, bool last) {
     }
     for (size_t i = common; i < path.size(); ++i) {
       StageInstances& at = path[i].v == 0 ? root_instances_ : ancestor_instances_[path[i].v];
-      enter(path[i], x, at);
+      std::vector<Value> leaving;
+      enter(path[i], x, at, leaving);
+      for (const Value& v : leaving) drop_input(v);
       open_.push_back(path[i]);
     }
   };
