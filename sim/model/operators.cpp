@@ -33,6 +33,14 @@ class Writer {
     m.bytes = bytes;
     m.flops = flops;
   }
+  // m queries, n keys, k head dimension, batch sequences x heads.
+  void attention(const char* name, const OpShape& s, Bytes bytes, int64_t flops) {
+    kernel(name, KernelClass::attention, bytes, flops);
+    OpAction& a = out_.back();
+    a.m = a.n = s.seq;
+    a.k = s.head_dim;
+    a.batch = s.batch * s.heads;
+  }
   // A pointwise kernel whose largest operand has `operand` bytes.
   void pointwise(const char* name, Bytes bytes, Bytes operand,
                  KernelClass cls = KernelClass::pointwise) {
@@ -75,17 +83,59 @@ constexpr uint8_t kept(int slot) { return static_cast<uint8_t>(kSavedSlot + slot
 constexpr uint8_t temp(int i) { return static_cast<uint8_t>(kBackwardTemp + i); }
 constexpr uint8_t extra(int i) { return static_cast<uint8_t>(kExtra + i); }
 
-// A full reduction of n elements: from 262,144 on a second pass needs a staging buffer and a
-// semaphore, cleared by a memset (seen at 262,144 and above, not at 256,000).
-void full_sum(Writer& w, int64_t n, Bytes bytes, uint8_t scratch) {
+// A full reduction of n elements: from 262,144 on (seen; not at 256,000) blocks meet in a staging
+// buffer, counted by a semaphore that a memset clears. Eight bytes for each of min(2 an SM, n / 16,384)
+// blocks: seen as 256 B at 524,288 and 512 B at 1,048,576, the rest is the rule of column_sum.
+void full_sum(Writer& w, int64_t n, Bytes bytes, uint8_t scratch, int sms) {
+  const auto semaphore = static_cast<uint8_t>(scratch + 1);
   if (n >= 262'144) {
-    w.alloc(scratch, 512);
-    w.alloc(static_cast<uint8_t>(scratch + 1), 4);
+    w.alloc(scratch, 8 * std::min<int64_t>(2 * sms, ceil_div(n, 16'384)));
+    w.alloc(semaphore, 4);
     w.memset(4);
-    w.free(static_cast<uint8_t>(scratch + 1));
-    w.free(scratch);
   }
   w.kernel("sum", KernelClass::reduction, bytes, n);
+  if (n >= 262'144) {
+    w.free(semaphore);
+    w.free(scratch);
+  }
+}
+
+int64_t last_pow2(int64_t n) {
+  int64_t p = 1;
+  while (2 * p <= n) p *= 2;
+  return p;
+}
+
+// The sum over the rows of a [rows, columns] matrix, as setReduceConfig in aten's Reduce.cuh lays it
+// out: where a thread would add 256 rows or more, several blocks share a column and meet in a
+// staging buffer, counted by semaphores that a memset clears. 2048 rows of 128 columns stage
+// 2,097,152 B with one semaphore (seen).
+void column_sum(Writer& w, int64_t rows, int64_t columns, int64_t element, int sms) {
+  const int64_t vector = columns % 4 == 0 ? 4 : columns % 2 == 0 ? 2 : 1;
+  const int64_t threads = 512 / vector, outputs = columns / vector;
+  const int64_t x = outputs < threads ? last_pow2(outputs) : threads;
+  const int64_t y = rows < threads ? last_pow2(rows) : threads;
+  int64_t width = std::min<int64_t>(x, 32);
+  const int64_t height = std::min(y, threads / width);
+  width = std::min(x, threads / height);
+  const bool splits_rows = rows >= height * 16 || rows >= 256;
+  const int64_t values = splits_rows ? ceil_div(rows, height) : rows;
+  const int64_t grid = ceil_div(outputs, width);
+  const int64_t target = sms * (2048 / (width * height));
+  if (splits_rows && values >= 256 && grid <= target) {
+    const int64_t blocks = std::max(std::min(ceil_div(target, grid), ceil_div(values, 16)),
+                                    ceil_div(values, 256));
+    if (blocks > 1) {
+      w.alloc(temp(1), 4 * columns * blocks * width * vector);
+      w.alloc(temp(2), 4 * grid);
+      w.memset(4 * grid);
+      w.kernel("bias_grad", KernelClass::reduction, element * rows * columns, rows * columns);
+      w.free(temp(2));
+      w.free(temp(1));
+      return;
+    }
+  }
+  w.kernel("bias_grad", KernelClass::reduction, element * rows * columns, rows * columns);
 }
 
 void embedding(OpCode& c, const OpShape& s, const OpContext& x) {
@@ -200,9 +250,10 @@ void linear(OpCode& c, const OpShape& s, const OpContext& x, bool bias) {
   weight_gradient();
   if (!x.param_grad) return;
   b.alloc(kParamGrad + 1, e * s.out);
-  // The column sum splits over rows at 1024 and 2048 rows (seen), not at 256 and fewer.
-  if (s.rows >= 1024) b.memset(4 * ceil_div(s.out, 128));
-  b.kernel("bias_grad", KernelClass::reduction, e * s.rows * s.out, s.rows * s.out);
+  if (x.expanded_grad)
+    b.kernel("bias_grad", KernelClass::reduction, e * s.rows * s.out, s.rows * s.out);
+  else
+    column_sum(b, s.rows, s.out, e, x.sms);
 }
 
 void rms_norm(OpCode& c, const OpShape& s, const OpContext& x) {
@@ -408,7 +459,7 @@ void attention(OpCode& c, const OpShape& s, const OpContext& x) {
     // Splits the keys where the grid would leave SMs empty (num_splits_heuristic, kernel-sequence 2).
     const int64_t blocks = s.batch * s.heads * ceil_div(s.seq, 64);
     const bool split = 10 * blocks < 8 * x.sms && s.seq > (d > 64 ? 128 : 256);
-    f.kernel("flash_attention", KernelClass::attention, 2 * q + 2 * kv, flops);
+    f.attention("flash_attention", s, 2 * q + 2 * kv, flops);
     if (split) f.kernel("flash_combine", KernelClass::reduction, 2 * q);
     c.saved = {input(1), input(0), input(2), kept(l), kept(0), kept(seed), kept(offset)};
     const int64_t rounded = ceil_div(s.seq, 128) * 128;
@@ -422,7 +473,7 @@ void attention(OpCode& c, const OpShape& s, const OpContext& x) {
       b.alloc(temp(3), q);
     }
     b.kernel("flash_attention_dot", KernelClass::reduction, 2 * q);
-    b.kernel("flash_attention_backward", KernelClass::attention, 4 * q + 4 * kv, 5 * flops / 2);
+    b.attention("flash_attention_backward", s, 4 * q + 4 * kv, 5 * flops / 2);
     b.kernel("flash_attention_convert", KernelClass::pointwise, 3 * q);
     if (grouped) {
       b.kernel("sum", KernelClass::reduction, q + kv);
@@ -439,7 +490,7 @@ void attention(OpCode& c, const OpShape& s, const OpContext& x) {
     f.alloc(l, lse);
     f.memset(8);
     f.memset(8);
-    f.kernel("efficient_attention", KernelClass::attention, 2 * q + 2 * kv, flops);
+    f.attention("efficient_attention", s, 2 * q + 2 * kv, flops);
     c.saved = {input(1), input(0), input(2), kept(l), kept(0), kept(seed), kept(offset)};
     const Bytes workspace = 4 * s.heads * d * s.rows + 128 * s.batch * s.heads;
     b.alloc(0, q);
@@ -455,7 +506,7 @@ void attention(OpCode& c, const OpShape& s, const OpContext& x) {
     b.kernel("copy", KernelClass::pointwise, 2 * lse);
     b.alloc(temp(1), workspace);
     b.memset(workspace);
-    b.kernel("efficient_attention_backward", KernelClass::attention, 4 * q + 4 * kv, 5 * flops / 2);
+    b.attention("efficient_attention_backward", s, 4 * q + 4 * kv, 5 * flops / 2);
     b.free(temp(1));
     if (grouped) {
       b.kernel("sum", KernelClass::reduction, q + kv);
@@ -538,7 +589,7 @@ void sum(OpCode& c, const OpShape& s, const OpContext& x) {
     f.pointwise("cast", (e + 4) * n, 4 * n);
   }
   f.alloc(0, bytes_of(c.out));
-  full_sum(f, n, bytes_of(c.out) * n, extra(1));
+  full_sum(f, n, bytes_of(c.out) * n, extra(1), x.sms);
   if (cast) {
     f.free(wide);
     b.alloc(0, e * n);
@@ -559,7 +610,7 @@ void bag(OpCode& c, const OpShape& s, const OpContext& x) {
     f.pointwise("mul", 2 * e * n, e * n);
   }
   f.alloc(scalar, e);
-  full_sum(f, n, e * n, extra(2));
+  full_sum(f, n, e * n, extra(2), x.sms);
   if (s.scale) f.free(doubled);
   f.alloc(0, bytes_of(c.out) * rows);
   f.pointwise("add", 2 * bytes_of(c.out) * rows, bytes_of(c.out) * rows, KernelClass::strided);

@@ -87,7 +87,7 @@ struct OpAction {
 
 // Forward slots: 0..2 outputs (0 is the result; split has three, none with bytes of its own),
 // 3.. extras. Backward slots: 0..2 gradients of the inputs, 3..4 of the parameters, 5.. temporaries;
-// one that is not freed goes when the parameters' gradients have been accumulated.
+// one that is not freed goes with the node's inputs.
 inline constexpr uint8_t kExtra = 3;
 inline constexpr uint8_t kParamGrad = 3;
 inline constexpr uint8_t kBackwardTemp = 5;

@@ -150,6 +150,7 @@ class RegionTape {
   std::vector<uint32_t> node_of_step_;
   std::shared_ptr<std::vector<OpCode>> codes_ = std::make_shared<std::vector<OpCode>>();
   uint32_t last_saving_step_ = 0;
+  uint32_t first_saving_node_ = 0;  // the last to run backward: the checkpoint's frame goes with it
   bool anything_saved_ = false;
   bool recompute_pending_ = false;
   int32_t input_storage_ = -1;
@@ -157,7 +158,6 @@ class RegionTape {
 
   GradMode mode_ = GradMode::steal;
   std::vector<std::pair<uint32_t, Grad>> pending_;  // parameter gradients of the node that ran
-  std::vector<int32_t> late_;                       // its temporaries that outlive them
   Region::Backward* result_ = nullptr;
   Grad input_gradient_;
   int32_t incoming_ = -1;
@@ -254,6 +254,7 @@ RegionTape::Value RegionTape::run_op(OpKind op, const OpShape& shape,
       nodes_.push_back(n);
       if (step < node_of_step_.size()) node_of_step_[step] = node;
       if (!(*codes_)[code_index].saved.empty()) {
+        if (!anything_saved_) first_saving_node_ = node;
         last_saving_step_ = step;
         anything_saved_ = true;
       }
@@ -484,27 +485,35 @@ void RegionTape::execute(uint32_t n, Engine::Grads& in, Engine::Grads& out) {
     }
     pending_.emplace_back(node.param[i], g);
   }
-  // Where autograd casts a gradient as it arrives, the graph's own temporaries outlive the cast.
-  for (int i = kBackwardTemp; i < kMaxSlots; ++i) {
-    if (slots[i] < 0) continue;
-    if (mode_ == GradMode::first)
-      late_.push_back(slots[i]);
-    else
-      release(slots[i]);
-  }
   // A recomputed tensor belongs to the local variable that unpacked it, and locals go last made first
   // when the function returns; an ordinary saved tensor goes with release_variables, after the
   // incoming gradient.
-  const bool unpacked = input_held_;
+  const bool unpacked = options_.recompute != Recompute::none;
   if (unpacked)
     for (int i = node.saved_count - 1; i >= 0; --i)
       if (node.saved[i] >= 0) release(node.saved[i]);
+  // Autograd casts to the accumulator's type where a gradient leaves its node; a linear's weight has
+  // a transposition in between, whose node runs when this one has let go.
+  if (mode_ == GradMode::first) {
+    const bool transposed = stage_->steps[node.step].op == OpKind::linear;
+    std::erase_if(pending_, [&](const auto& p) {
+      if (transposed && static_cast<int32_t>(p.first) == node.param[0]) return false;
+      collect(p.first, p.second);
+      return true;
+    });
+  }
+  for (int i = kBackwardTemp; i < kMaxSlots; ++i)
+    if (slots[i] >= 0) release(slots[i]);
   for (const Grad& g : in)
     if (g.valid()) release(g.storage);
   if (!unpacked)
     for (int i = 0; i < node.saved_count; ++i)
       if (node.saved[i] >= 0) release(node.saved[i]);
   node.saved_count = 0;
+  if (input_held_ && n == first_saving_node_) {
+    release(input_storage_);
+    input_held_ = false;
+  }
 }
 
 void RegionTape::accumulate(Grad& into, const Grad& g) {
@@ -524,8 +533,6 @@ void RegionTape::accumulate(Grad& into, const Grad& g) {
 void RegionTape::routed(uint32_t) {
   for (const auto& [param, g] : pending_) collect(param, g);
   pending_.clear();
-  for (int32_t s : late_) release(s);
-  late_.clear();
 }
 
 void RegionTape::collect(uint32_t param, const Grad& g) {

@@ -27,7 +27,7 @@ struct Trace {
 
   Bytes peak = 0;                                   // highest live bytes of the last step played
   std::array<Bytes, kCategories> peak_by_category{};  // who held them then
-  uint32_t peak_mark = 0;                           // the mark that ends the phase it fell in
+  uint32_t peak_mark = 0;  // row of `marks` that ends the phase it fell in
 };
 
 }  // namespace shardsim

@@ -1,0 +1,93 @@
+#include "sim/cli/command.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+
+#include "sim/base/error.h"
+
+namespace shardsim {
+namespace {
+
+[[noreturn]] void fail_write(const std::string& path, int error) {
+  throw Error(fmt::format("cannot be written: {}", std::strerror(error)), {path});
+}
+
+bool is_regular_or_new(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::symlink_status(path, error);
+  return status.type() == std::filesystem::file_type::not_found ||
+         status.type() == std::filesystem::file_type::regular;
+}
+
+void write_all(std::FILE* file, std::string_view text, const std::string& path) {
+  errno = 0;
+  if (std::fwrite(text.data(), 1, text.size(), file) != text.size() || std::fflush(file) != 0)
+    fail_write(path, errno);
+}
+
+}  // namespace
+
+void add_output_options(CLI::App& command, Context& context) {
+  command
+      .add_option_function<std::string>(
+          "--format",
+          [&context](const std::string& word) {
+            if (word == "table")
+              context.format = Format::table;
+            else if (word == "json")
+              context.format = Format::json;
+            else if (word == "csv")
+              context.format = Format::csv;
+            else
+              throw CLI::ValidationError(
+                  "--format", fmt::format("expected table, json or csv, got '{}'", word));
+          },
+          "How the result is written (default table)")
+      ->type_name("table|json|csv");
+  command.add_option("-o,--output", context.output, "Write the result to this file")
+      ->type_name("FILE");
+}
+
+void write_file(const Context& context, const std::string& path, std::string_view text) {
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  // A device, a pipe or a link is written in place: it cannot be replaced by a rename.
+  const bool replace = is_regular_or_new(path);
+  const std::string target = replace ? fmt::format("{}.{}.tmp", path, ::getpid()) : path;
+  if (std::filesystem::is_directory(path)) fail_write(path, EISDIR);
+  if (replace && context.interrupt != nullptr) context.interrupt->begin_file(target);
+  try {
+    std::unique_ptr<std::FILE, Close> file(std::fopen(target.c_str(), "wb"));
+    if (!file) fail_write(path, errno);
+    write_all(file.get(), text, path);
+    file.reset();
+    if (replace && std::rename(target.c_str(), path.c_str()) != 0) fail_write(path, errno);
+  } catch (const Error&) {
+    if (replace) std::remove(target.c_str());
+    if (context.interrupt != nullptr) context.interrupt->end_file();
+    throw;
+  }
+  if (context.interrupt != nullptr) context.interrupt->end_file();
+}
+
+void write_output(const Context& context, std::string_view text) {
+  if (context.output.empty())
+    write_all(stdout, text, "stdout");
+  else
+    write_file(context, context.output, text);
+}
+
+bool use_color(int file_descriptor) {
+  const char* no_color = std::getenv("NO_COLOR");
+  return (no_color == nullptr || *no_color == '\0') && ::isatty(file_descriptor) == 1;
+}
+
+}  // namespace shardsim

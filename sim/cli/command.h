@@ -1,0 +1,59 @@
+// What the commands share. A command is one file with one function, `void add_list(CLI::App&,
+// Context&)`: it declares the subcommand and its options, and sets `context.run` when the user
+// chose it. run returns the exit code; a user's mistake is an Error, caught in main.
+//
+//   void add_hello(CLI::App& app, Context& context) {
+//     struct Options { std::string who; };
+//     auto options = std::make_shared<Options>();
+//     CLI::App* command = app.add_subcommand("hello", "Greets");
+//     command->add_option("who", options->who, "Name")->required();
+//     add_output_options(*command, context);
+//     command->callback([options, &context] {
+//       context.run = [options, &context] {
+//         write_output(context, "hello " + options->who + "\n");
+//         return kOk;
+//       };
+//     });
+//   }
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "sim/cli/interrupt.h"
+
+namespace shardsim {
+
+inline constexpr int kOk = 0;
+inline constexpr int kUserError = 1;    // also a command line that makes no sense
+inline constexpr int kCheckFailed = 2;  // a comparison or a gate said no
+inline constexpr int kNoDevice = 3;
+inline constexpr int kInterrupted = 130;
+
+enum class Format { table, json, csv };
+
+struct Context {
+  Format format = Format::table;
+  std::string output;  // empty: stdout
+  Interrupt* interrupt = nullptr;
+  std::function<int()> run;
+};
+
+// --format and -o.
+void add_output_options(CLI::App& command, Context& context);
+
+// The result of a command, to stdout or to the file of -o. The file appears whole or not at all: it
+// is written under another name and renamed.
+void write_output(const Context& context, std::string_view text);
+// The same for a file that a command names itself, such as a trace.
+void write_file(const Context& context, const std::string& path, std::string_view text);
+
+// Whether escape codes for colour may be written: a terminal, and NO_COLOR is not set.
+bool use_color(int file_descriptor);
+
+void add_list(CLI::App& app, Context& context);
+void add_conform(CLI::App& app, Context& context);
+
+}  // namespace shardsim

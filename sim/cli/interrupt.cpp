@@ -1,0 +1,38 @@
+#include "sim/cli/interrupt.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "sim/cli/command.h"
+
+namespace shardsim {
+
+Interrupt::Interrupt() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  std::thread([this, signals] {
+    int signal = 0;
+    while (sigwait(&signals, &signal) != 0) continue;
+    // Never unlocked: the file must not be renamed into place after this.
+    mutex_.lock();
+    if (!unfinished_.empty()) ::unlink(unfinished_.c_str());
+    ::_exit(kInterrupted);
+  }).detach();
+}
+
+void Interrupt::begin_file(const std::string& path) {
+  const std::lock_guard lock(mutex_);
+  unfinished_ = path;
+}
+
+void Interrupt::end_file() {
+  const std::lock_guard lock(mutex_);
+  unfinished_.clear();
+}
+
+}  // namespace shardsim

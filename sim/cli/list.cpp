@@ -1,0 +1,116 @@
+// `shardsim list`: the names that a scenario can use.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "sim/base/error.h"
+#include "sim/base/spelling.h"
+#include "sim/cli/command.h"
+#include "sim/cli/table.h"
+#include "sim/cluster/catalogue.h"
+#include "sim/config/model.h"
+#include "sim/model/model.h"
+
+namespace shardsim {
+namespace {
+
+Table models() {
+  Table table({{"name", "name"},
+               {"model_type", "type"},
+               {"params", "parameters"},
+               {"layers", "layers"},
+               {"hidden", "hidden"},
+               {"ffn", "ffn"},
+               {"heads", "heads"},
+               {"kv_heads", "kv heads"},
+               {"head_dim", "head dim"},
+               {"vocab", "vocabulary"}});
+  for (const ModelPreset& preset : model_presets()) {
+    const Architecture a =
+        read_hf_config(preset.config, std::string(preset.name), std::string(preset.name));
+    table.add({a.name, a.model_type, build_model(a).numel(), a.layers, a.hidden, a.ffn, a.heads,
+               a.kv_heads, a.head_dim, a.vocab});
+  }
+  return table;
+}
+
+Table gpus() {
+  Table table({{"name", "name"},
+               {"sms", "SMs"},
+               {"compute_capability", "cc"},
+               {"fp32_tflops", "fp32 TFLOPS", 1},
+               {"tf32_tflops", "tf32", 1},
+               {"bf16_tflops", "bf16", 1},
+               {"fp16_tflops", "fp16", 1},
+               {"memory_gbps", "memory GB/s", 0},
+               {"memory_bytes", ""},
+               {"memory_gib", "GiB", 2}});
+  for (const GpuEntry& entry : gpu_catalogue()) {
+    const Gpu gpu = find_gpu(entry.name).value();
+    const auto rate = [](double tflops) { return tflops > 0 ? Cell(tflops) : Cell(); };
+    table.add({gpu.name, int64_t{gpu.sms}, int64_t{gpu.compute_capability}, rate(gpu.fp32_tflops),
+               rate(gpu.tf32_tflops), rate(gpu.bf16_tflops), rate(gpu.fp16_tflops), gpu.memory_gbps,
+               gpu.memory_bytes,
+               static_cast<double>(gpu.memory_bytes) / static_cast<double>(kGiB)});
+  }
+  return table;
+}
+
+Table clusters() {
+  Table table({{"name", "name"},
+               {"gpu", "GPU"},
+               {"gpus_per_node", "GPUs/node"},
+               {"intra_alpha_us", "in a node: us", 1},
+               {"intra_bus_gbps", "GB/s", 0},
+               {"inter_alpha_us", "between nodes: us", 1},
+               {"inter_bus_gbps", "GB/s", 0},
+               {"note", ""}});
+  for (const SystemEntry& entry : system_catalogue()) {
+    const Cluster c = find_system(entry.name).value();
+    const bool network = c.inter.bus_gbps > 0;
+    table.add({c.name, c.gpu.name, int64_t{c.gpus_per_node}, c.intra.alpha_us, c.intra.bus_gbps,
+               network ? Cell(c.inter.alpha_us) : Cell(), network ? Cell(c.inter.bus_gbps) : Cell(),
+               std::string(entry.note)});
+  }
+  return table;
+}
+
+Table strategies() {
+  Table table({{"name", "name"}, {"pytorch", "PyTorch"}, {"description", "what it is"}});
+  table.add({"fsdp2", "2.15",
+             "fully_shard: parameters, gradients and optimizer state sharded by dimension 0; HSDP "
+             "with mesh.replicate"});
+  return table;
+}
+
+}  // namespace
+
+void add_list(CLI::App& app, Context& context) {
+  auto what = std::make_shared<std::string>();
+  CLI::App* command =
+      app.add_subcommand("list", "Lists the models, GPUs, clusters or strategies to choose from");
+  command->add_option("what", *what, "models, gpus, clusters or strategies")->required();
+  add_output_options(*command, context);
+  command->footer(
+      "Examples:\n"
+      "  shardsim list models\n"
+      "  shardsim list gpus --format csv -o gpus.csv");
+  command->callback([what, &context] {
+    context.run = [what, &context] {
+      if (*what == "models")
+        write_output(context, models().in(context.format));
+      else if (*what == "gpus")
+        write_output(context, gpus().in(context.format));
+      else if (*what == "clusters")
+        write_output(context, clusters().in(context.format));
+      else if (*what == "strategies")
+        write_output(context, strategies().in(context.format));
+      else
+        throw Error(fmt::format("there is no list of '{}'", *what), {},
+                    spelling_hint(*what, {"models", "gpus", "clusters", "strategies"}, "lists"));
+      return kOk;
+    };
+  });
+}
+
+}  // namespace shardsim

@@ -1,0 +1,82 @@
+// The program: reads the command line, runs one command, and turns an Error into text and exit
+// code 1. Results go to stdout, everything else to stderr.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <new>
+#include <vector>
+
+#include "sim/base/error.h"
+#include "sim/base/spelling.h"
+#include "sim/cli/command.h"
+
+namespace shardsim {
+namespace {
+
+int report(const Error& error) {
+  std::string text = error.text();
+  if (use_color(STDERR_FILENO)) {
+    const size_t at = text.find("error:");
+    text.insert(at + 6, "\033[0m");
+    text.insert(at, "\033[1;31m");
+  }
+  std::fputs((text + "\n").c_str(), stderr);
+  return kUserError;
+}
+
+// CLI11's sentence, in the form of every other error.
+Error command_line_error(const CLI::App& app, const CLI::ParseError& e, int argc, char** argv) {
+  std::string what = e.what();
+  if (const size_t end = what.find('\n'); end != std::string::npos) what.erase(end);
+  std::vector<std::string> owned;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    owned.push_back(command->get_name());
+  const std::vector<std::string_view> names(owned.begin(), owned.end());
+  const std::string_view first = argc > 1 ? argv[1] : "";
+  const bool known = std::find(names.begin(), names.end(), first) != names.end();
+  if (first.empty()) return Error("no command is given", {}, "shardsim --help lists the commands");
+  if (!known && first[0] != '-')
+    return Error(fmt::format("there is no command '{}'", first), {},
+                 spelling_hint(first, names, "commands"));
+  return Error(what, {},
+               known ? fmt::format("shardsim {} --help explains its options", first)
+                     : "shardsim --help lists the commands");
+}
+
+int run(int argc, char** argv) {
+  Interrupt interrupt;
+  Context context;
+  context.interrupt = &interrupt;
+  CLI::App app("Simulates one training step of a sharded model from a YAML scenario.", "shardsim");
+  app.set_version_flag("--version", "shardsim " SHARDSIM_VERSION);
+  app.require_subcommand(1);
+  app.footer(
+      "Examples:\n"
+      "  shardsim list models\n"
+      "Exit codes: 0 done, 1 a mistake in the input, 2 a check failed, 3 no such device, "
+      "130 interrupted.");
+  add_list(app, context);
+  add_conform(app, context);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& e) {  // --help, --version
+    return app.exit(e);
+  } catch (const CLI::ParseError& e) {
+    return report(command_line_error(app, e, argc, argv));
+  }
+  return context.run();
+}
+
+}  // namespace
+}  // namespace shardsim
+
+int main(int argc, char** argv) {
+  try {
+    return shardsim::run(argc, argv);
+  } catch (const shardsim::Error& e) {
+    return shardsim::report(e);
+  } catch (const std::bad_alloc&) {
+    return shardsim::report(shardsim::Error("there is not enough memory for this"));
+  }
+}

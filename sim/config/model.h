@@ -1,0 +1,37 @@
+// Architectures from text: a preset, a Hugging Face config.json, or the same fields inline in YAML.
+//
+// The fields and their defaults are those of the transformers configuration classes of each
+// model_type: llama, mistral, qwen2, qwen3, gpt2. Two more types are this project's own: stack
+// (blocks of plain linears) and bag (blocks of bare parameters).
+// Fields of a config.json that change neither shapes nor kernels here (rope_scaling, sliding_window,
+// dropout, token ids, ...) are read over; the list is in model.cpp. Any other field is an Error.
+// What a config.json does not say is how the model is written: norm, rope, repeat_kv. The default is
+// torchtitan's form: F.rms_norm, complex RoPE, enable_gqa.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "sim/config/reader.h"
+#include "sim/model/architecture.h"
+
+namespace shardsim {
+
+struct ModelPreset {
+  std::string_view name;
+  std::string_view config;  // the text of scenarios/models/<name>/config.json
+};
+
+// Sorted by name; generated from scenarios/models by the build.
+std::span<const ModelPreset> model_presets();
+
+// Error, with the nearest name as a hint, if there is none; `value` names the preset.
+Architecture read_preset(const Value& value);
+// `name` is for people.
+Architecture read_hf_config(std::string_view text, const std::string& file,
+                            const std::string& name);
+// The `model` map of a scenario in `file`.
+Architecture read_model(const Value& value, const std::string& file);
+
+}  // namespace shardsim

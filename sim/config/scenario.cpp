@@ -1,0 +1,77 @@
+#include "sim/config/scenario.h"
+
+#include <filesystem>
+
+#include "sim/config/cluster.h"
+#include "sim/config/limits.h"
+#include "sim/config/model.h"
+#include "sim/config/reader.h"
+#include "sim/config/training.h"
+
+namespace shardsim {
+namespace {
+
+constexpr int64_t kMostSteps = 64;
+
+CostChoice read_cost(const Value& value) {
+  CostChoice cost;
+  const Map map(value, {"model", "kernel_us", "gemm_tflops", "bus_gbps", "host_us"});
+  cost.model = map.at("model").choice<CostChoice::Model>(
+      {{"roofline", CostChoice::Model::roofline}, {"flat", CostChoice::Model::flat}});
+  if (cost.model == CostChoice::Model::roofline) {
+    for (std::string_view key : {"kernel_us", "gemm_tflops", "bus_gbps", "host_us"})
+      if (map.has(key)) map.fail_key(key, "only model flat has this key");
+    return cost;
+  }
+  if (const std::optional<Value> v = map.find("kernel_us"))
+    cost.flat.kernel_us = v->quantity(Dimension::time, 0, 1e6, "time of one kernel");
+  if (const std::optional<Value> v = map.find("gemm_tflops"))
+    cost.flat.gemm_tflops =
+        v->quantity(Dimension::flops, 0.01, 1e6, "rate of every matrix product");
+  if (const std::optional<Value> v = map.find("bus_gbps"))
+    cost.flat.bus_gbps = v->quantity(Dimension::rate, 0.001, 1e6, "rate of every collective");
+  if (const std::optional<Value> v = map.find("host_us"))
+    cost.flat.host_us = v->quantity(Dimension::time, 0, 1e6, "time of one host call");
+  return cost;
+}
+
+Options read_options(const Value& value) {
+  Options options;
+  const Map map(value, {"max_steps", "memory"});
+  if (const std::optional<Value> v = map.find("max_steps"))
+    options.max_steps = v->whole(1, kMostSteps, "steps to play until a step repeats");
+  if (const std::optional<Value> v = map.find("memory"))
+    if (!v->choice<bool>({{"live", true}, {"blocks", false}}))
+      v->fail("this build cannot play memory blocks yet", "live it can");
+  return options;
+}
+
+}  // namespace
+
+Scenario parse_scenario(std::string_view text, const std::string& file) {
+  const Value root(std::make_shared<const Document>(parse_yaml(text, file)));
+  if (!root.is_map())
+    root.fail("this is no scenario: expected keys and values",
+              "a scenario begins with 'shardsim: 1'");
+  const Map map(root, {"shardsim", "name", "model", "cluster", "training", "cost", "options"});
+  const Value version = map.at("shardsim", "a scenario begins with 'shardsim: 1'");
+  if (!version.is_word("1")) version.fail_expected("1, the only version of scenarios there is");
+  Scenario scenario;
+  scenario.name = std::filesystem::path(file).stem().string();
+  if (const std::optional<Value> v = map.find("name")) scenario.name = v->text();
+  scenario.model = read_model(map.at("model", "what is trained"), file);
+  scenario.cluster = read_cluster(map.at("cluster", "what it runs on"));
+  scenario.training = read_training(map.at("training", "how it is trained"), scenario.model,
+                                    scenario.cluster.world());
+  if (const std::optional<Value> v = map.find("cost")) scenario.cost = read_cost(*v);
+  if (const std::optional<Value> v = map.find("options")) scenario.options = read_options(*v);
+  if (const std::string why = too_large(scenario); !why.empty())
+    root.fail("this scenario is too large: " + why);
+  return scenario;
+}
+
+Scenario load_scenario(const std::string& path) {
+  return parse_scenario(read_text_file(path), path);
+}
+
+}  // namespace shardsim

@@ -1,0 +1,17 @@
+// A scenario from a YAML file; scenarios/README.md is the reference of its keys.
+// Every mistake is an Error at its line and column. Sizes are bounded one by one and then together
+// (limits.h), so that nothing computed from a scenario overflows.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "sim/plan/scenario.h"
+
+namespace shardsim {
+
+Scenario load_scenario(const std::string& path);
+// `file` is where hf_config paths start from, and what messages name.
+Scenario parse_scenario(std::string_view text, const std::string& file);
+
+}  // namespace shardsim

@@ -1,0 +1,288 @@
+#include "sim/config/training.h"
+
+#include <fmt/format.h>
+
+namespace shardsim {
+namespace {
+
+constexpr int64_t kMostSeqLen = 1 << 24;
+constexpr int64_t kMostMicroBatch = 1 << 20;
+constexpr int64_t kMostGradAccum = 1 << 16;
+constexpr int64_t kMostBlocks = 100'000;
+
+bool is_decoder(const Architecture& model) {
+  return model.family == Family::llama || model.family == Family::gpt2;
+}
+
+Mesh read_mesh(const std::optional<Value>& value, int64_t world) {
+  Mesh mesh;
+  if (!value) {
+    mesh.shard = world;
+    return mesh;
+  }
+  const Map map(*value, {"replicate", "shard", "tensor", "context", "expert", "pipeline"});
+  for (std::string_view key : {"tensor", "context", "expert", "pipeline"}) {
+    const std::optional<Value> v = map.find(key);
+    if (v && v->whole(1, world) != 1) v->fail("this build cannot play a size other than 1 yet");
+  }
+  if (const std::optional<Value> v = map.find("replicate")) mesh.replicate = v->whole(1, world);
+  const std::optional<Value> shard = map.find("shard");
+  if (!shard || shard->is_word("-1")) {
+    if (world % mesh.replicate != 0)
+      value->fail(fmt::format("replicate {} does not divide the {} GPUs of the cluster",
+                              mesh.replicate, world));
+    mesh.shard = world / mesh.replicate;
+  } else {
+    mesh.shard = shard->whole(1, world, "-1 stands for all that replicate leaves");
+  }
+  if (mesh.world() != world)
+    value->fail(fmt::format("replicate {} x shard {} is {}, but the cluster has {} GPUs",
+                            mesh.replicate, mesh.shard, mesh.world(), world),
+                "shard: -1 stands for all that replicate leaves");
+  return mesh;
+}
+
+// PyTorch takes 1 as False and the whole shard group as True
+// (torch/distributed/fsdp/_fully_shard/_fsdp_init.py, _get_post_forward_mesh_info).
+Reshard read_reshard(const Value& value, const Mesh& mesh) {
+  if (value.is_word("default")) return {Reshard::Kind::standard, 0};
+  if (value.is_word("true")) return {Reshard::Kind::yes, 0};
+  if (value.is_word("false")) return {Reshard::Kind::no, 0};
+  if (!parse_decimal(value.word()).ok())
+    value.fail_expected("default, true, false or a number of ranks");
+  const int64_t ranks = value.whole(1, mesh.shard);
+  if (mesh.shard % ranks != 0)
+    value.fail(fmt::format("{} does not divide the {} ranks that shard", ranks, mesh.shard));
+  if (ranks == 1) return {Reshard::Kind::no, 0};
+  if (ranks == mesh.shard) return {Reshard::Kind::yes, 0};
+  return {Reshard::Kind::to, ranks};
+}
+
+std::string read_pattern(const Value& value) {
+  constexpr size_t kLongest = 256;
+  std::string pattern = value.text("a module's name, with * for any run of characters");
+  if (pattern.size() > kLongest)
+    value.fail(fmt::format("a pattern has at most {} characters", kLongest));
+  return pattern;
+}
+
+void read_wrap(const Value& value, const Architecture& model, const Mesh& mesh, Wrap& wrap,
+               Fsdp2Options& fsdp2) {
+  const Map map(value, {"policy", "every", "min_params", "modules", "groups", "embedding", "head",
+                        "head_reshard_after_forward"});
+  if (const std::optional<Value> v = map.find("policy"))
+    wrap.policy = v->choice<WrapPolicy>({{"root_only", WrapPolicy::root_only},
+                                         {"per_block", WrapPolicy::per_block},
+                                         {"every_k", WrapPolicy::every_k},
+                                         {"nested", WrapPolicy::nested},
+                                         {"children", WrapPolicy::children},
+                                         {"list", WrapPolicy::list},
+                                         {"groups", WrapPolicy::groups},
+                                         {"size", WrapPolicy::size}});
+  // The value of a key that one policy needs and no other takes.
+  const auto only_for = [&](WrapPolicy policy, std::string_view name, std::string_view key,
+                            bool required) -> std::optional<Value> {
+    if (wrap.policy == policy && required) return map.at(key);
+    if (wrap.policy != policy && map.has(key))
+      map.fail_key(key, fmt::format("only policy {} has this key", name));
+    return map.find(key);
+  };
+  if (const auto v = only_for(WrapPolicy::every_k, "every_k", "every", true))
+    wrap.every = v->whole(1, kMostBlocks, "blocks that make one group");
+  if (const auto v = only_for(WrapPolicy::size, "size", "min_params", false))
+    wrap.min_params = v->whole(1, int64_t{1} << 50);
+  if (const auto v = only_for(WrapPolicy::list, "list", "modules", true))
+    for (const Value& pattern : v->list("module names", 1))
+      wrap.groups.push_back({read_pattern(pattern)});
+  if (const auto v = only_for(WrapPolicy::groups, "groups", "groups", true)) {
+    for (const Value& group : v->list("groups", 1)) {
+      std::vector<std::string>& patterns = wrap.groups.emplace_back();
+      for (const Value& pattern : group.list("module names", 1))
+        patterns.push_back(read_pattern(pattern));
+    }
+  }
+  if (const std::optional<Value> v = map.find("embedding")) wrap.embedding = v->boolean();
+  if (const std::optional<Value> v = map.find("head")) wrap.head = v->boolean();
+  for (std::string_view key : {"embedding", "head"})
+    if (!is_decoder(model) && map.has(key) && map.at(key).boolean())
+      map.fail_key(key, fmt::format("a {} model has none", model.model_type));
+  if (const std::optional<Value> v = map.find("head_reshard_after_forward")) {
+    if (!wrap.head)
+      map.fail_key("head_reshard_after_forward", "needs head: true, a group of norm and head");
+    fsdp2.head_reshard = read_reshard(*v, mesh);
+  }
+}
+
+Micro read_micro(const Value& value) {
+  return value.choice<Micro>({{"each", Micro::each}, {"last", Micro::last}});
+}
+
+void read_prefetch(const Value& value, Fsdp2Options& fsdp2) {
+  const Map map(value, {"forward", "backward", "root_forward"});
+  if (const std::optional<Value> v = map.find("forward"))
+    fsdp2.forward_prefetch = v->whole(0, kMostBlocks, "blocks ahead; 0 is none");
+  if (const std::optional<Value> v = map.find("root_forward"))
+    fsdp2.root_forward_prefetch = v->whole(0, kMostBlocks, "blocks that the root prefetches");
+  if (const std::optional<Value> v = map.find("backward"))
+    fsdp2.backward_prefetch =
+        v->is_word("implicit") ? 0 : v->whole(1, kMostBlocks, "implicit, or blocks ahead");
+}
+
+void read_fsdp2(const Value& value, const Mesh& mesh, Fsdp2Options& fsdp2) {
+  const Map map(value, {"reshard_after_forward", "root_reshard_after_forward", "reshard",
+                        "prefetch", "requires_gradient_sync", "requires_all_reduce",
+                        "is_last_backward", "reshard_after_backward",
+                        "reduce_scatter_max_input_buffers", "separate_reduce_scatter_group"});
+  if (const std::optional<Value> v = map.find("reshard_after_forward"))
+    fsdp2.reshard_after_forward = read_reshard(*v, mesh);
+  if (const std::optional<Value> v = map.find("root_reshard_after_forward"))
+    fsdp2.root_reshard = read_reshard(*v, mesh);
+  if (const std::optional<Value> v = map.find("reshard")) {
+    for (const Value& entry : v->list("maps {module, reshard_after_forward}")) {
+      const Map fields(entry, {"module", "reshard_after_forward"});
+      const Value module = fields.at("module", "a module's name, with * for any run of characters");
+      fsdp2.overrides.push_back({module.is_word("") ? "" : read_pattern(module),
+                                 read_reshard(fields.at("reshard_after_forward"), mesh)});
+    }
+  }
+  if (const std::optional<Value> v = map.find("prefetch")) read_prefetch(*v, fsdp2);
+  if (const std::optional<Value> v = map.find("requires_gradient_sync"))
+    fsdp2.requires_gradient_sync = read_micro(*v);
+  if (const std::optional<Value> v = map.find("requires_all_reduce"))
+    fsdp2.requires_all_reduce = read_micro(*v);
+  if (const std::optional<Value> v = map.find("is_last_backward"))
+    fsdp2.is_last_backward = read_micro(*v);
+  if (const std::optional<Value> v = map.find("reshard_after_backward"))
+    fsdp2.reshard_after_backward = read_micro(*v);
+  if (const std::optional<Value> v = map.find("reduce_scatter_max_input_buffers"))
+    fsdp2.reduce_scatter_max_input_buffers = v->whole(1, kMostBlocks);
+  if (const std::optional<Value> v = map.find("separate_reduce_scatter_group"))
+    fsdp2.separate_reduce_scatter_group = v->boolean();
+}
+
+void read_precision(const Value& value, Precision& precision) {
+  const Map map(value, {"storage", "compute", "reduce", "output", "cast_forward_inputs"});
+  if (const std::optional<Value> v = map.find("storage")) precision.storage = v->dtype();
+  if (const std::optional<Value> v = map.find("compute")) precision.compute = v->optional_dtype();
+  if (const std::optional<Value> v = map.find("reduce")) precision.reduce = v->optional_dtype();
+  if (const std::optional<Value> v = map.find("output")) precision.output = v->optional_dtype();
+  if (const std::optional<Value> v = map.find("cast_forward_inputs"))
+    precision.cast_forward_inputs = v->boolean();
+}
+
+void read_checkpointing(const Value& value, Checkpointing& checkpointing) {
+  using Mode = Checkpointing::Mode;
+  const Map map(value, {"mode", "every"});
+  checkpointing.mode = map.at("mode").choice<Mode>({{"none", Mode::none},
+                                                    {"full", Mode::full},
+                                                    {"selective_op", Mode::selective_op},
+                                                    {"every_k", Mode::every_k}});
+  if (checkpointing.mode == Mode::every_k)
+    checkpointing.every = map.at("every").whole(1, kMostBlocks, "blocks 0, k, 2k, ...");
+  else if (map.has("every"))
+    map.fail_key("every", "only mode every_k has this key");
+}
+
+void read_optimizer(const Value& value, Optimizer& optimizer) {
+  using Name = Optimizer::Name;
+  using Implementation = Optimizer::Implementation;
+  const Map map(value, {"name", "implementation", "momentum", "zero_grad", "clip_grad_norm"});
+  map.cannot_play("clip_grad_norm");
+  if (const std::optional<Value> v = map.find("name"))
+    optimizer.name = v->choice<Name>(
+        {{"adamw", Name::adamw}, {"adam", Name::adam}, {"sgd", Name::sgd}, {"none", Name::none}});
+  if (const std::optional<Value> v = map.find("implementation"))
+    optimizer.implementation = v->choice<Implementation>({{"foreach", Implementation::foreach},
+                                                          {"fused", Implementation::fused},
+                                                          {"forloop", Implementation::forloop}});
+  if (const std::optional<Value> v = map.find("momentum")) {
+    if (optimizer.name != Name::sgd) map.fail_key("momentum", "only sgd has this key");
+    optimizer.momentum = v->decimal(0, 1) != 0;
+  }
+  if (const std::optional<Value> v = map.find("zero_grad"))
+    optimizer.set_to_none = v->choice<bool>({{"none", true}, {"keep", false}});
+}
+
+void read_loss(const Value& value, const Architecture& model, Training& training) {
+  const Map map(value, {"float_logits", "float_loss"});
+  if (const std::optional<Value> v = map.find("float_logits")) {
+    if (!is_decoder(model)) map.fail_key("float_logits", "a stack or bag has float_loss");
+    training.float_logits = v->boolean();
+  }
+  if (const std::optional<Value> v = map.find("float_loss")) {
+    if (is_decoder(model)) map.fail_key("float_loss", "a decoder has float_logits");
+    training.float_loss = v->boolean();
+  }
+}
+
+void read_strategy(const Map& map) {
+  const Value value =
+      map.at("strategy", "fsdp2 is the only one that this build plays: PyTorch's fully_shard");
+  if (value.is_word("fsdp2")) return;
+  for (std::string_view later : {"none", "ddp", "zero1", "zero2", "zero3", "fsdp1"})
+    if (value.is_word(later))
+      value.fail(fmt::format("this build cannot play strategy {} yet", later), "fsdp2 it can");
+  value.fail_expected("one of none, ddp, zero1, zero2, zero3, fsdp1, fsdp2");
+}
+
+void read_pytorch(const Map& map, Training& training) {
+  if (const std::optional<Value> v = map.find("pytorch")) {
+    training.pytorch = v->text();
+    if (training.pytorch != "2.15")
+      v->fail(fmt::format("this build cannot play PyTorch {} yet",
+                          quoted_for_message(training.pytorch)),
+              "it plays \"2.15\"");
+  }
+  if (const std::optional<Value> v = map.find("nccl_backend"))
+    if (!v->choice<bool>({{"default", true}, {"legacy", false}}))
+      v->fail("this build cannot play the legacy backend yet");
+  if (const std::optional<Value> v = map.find("allocator")) {
+    if (!v->is_map()) v->fail_expected("a map", "write {} for PyTorch's defaults");
+    // Any key: which ones there are belongs to the allocator.
+    const Map settings(*v, Map::any_key);
+    if (!settings.empty()) v->fail("this build cannot play allocator settings yet");
+  }
+  for (std::string_view key : {"fsdp1", "ddp", "zero"}) map.cannot_play(key);
+}
+
+}  // namespace
+
+Training read_training(const Value& value, const Architecture& model, int64_t world) {
+  const Map map(
+      value, {"pytorch", "nccl_backend", "seq_len", "micro_batch", "grad_accum", "strategy", "mesh",
+              "wrap", "fsdp2", "fsdp1", "ddp", "zero", "precision", "input_dtype", "loss",
+              "activation_checkpointing", "optimizer", "allocator"});
+  Training training;
+  read_pytorch(map, training);
+  read_strategy(map);
+  if (is_decoder(model)) {
+    training.seq_len = map.at("seq_len", "tokens of one sequence").whole(1, kMostSeqLen);
+    if (model.family == Family::gpt2 && training.seq_len > model.max_positions)
+      map.at("seq_len").fail(fmt::format("{} tokens are more than the model's {} positions",
+                                         training.seq_len, model.max_positions));
+    if (map.has("input_dtype"))
+      map.fail_key("input_dtype", "a decoder's input is tokens; only stack and bag have this key");
+  } else {
+    if (map.has("seq_len")) map.fail_key("seq_len", "a stack or bag has rows, no sequences");
+    if (const std::optional<Value> v = map.find("input_dtype")) training.input_dtype = v->dtype();
+  }
+  if (const std::optional<Value> v = map.find("micro_batch"))
+    training.micro_batch =
+        v->whole(1, kMostMicroBatch, "sequences per data-parallel rank in one forward pass");
+  if (const std::optional<Value> v = map.find("grad_accum"))
+    training.grad_accum =
+        v->whole(1, kMostGradAccum, "forward and backward passes before the optimizer steps");
+  training.mesh = read_mesh(map.find("mesh"), world);
+  if (const std::optional<Value> v = map.find("wrap"))
+    read_wrap(*v, model, training.mesh, training.wrap, training.fsdp2);
+  if (const std::optional<Value> v = map.find("fsdp2"))
+    read_fsdp2(*v, training.mesh, training.fsdp2);
+  if (const std::optional<Value> v = map.find("precision")) read_precision(*v, training.precision);
+  if (const std::optional<Value> v = map.find("loss")) read_loss(*v, model, training);
+  if (const std::optional<Value> v = map.find("activation_checkpointing"))
+    read_checkpointing(*v, training.checkpointing);
+  if (const std::optional<Value> v = map.find("optimizer")) read_optimizer(*v, training.optimizer);
+  return training;
+}
+
+}  // namespace shardsim

@@ -1,0 +1,184 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+
+#include "sim/base/quantity.h"
+#include "sim/report/step_report.h"
+
+namespace shardsim {
+namespace {
+
+std::string duration(Time t) {
+  const double us = t.as_us();
+  if (us >= 1e6) return fmt::format("{:.3f} s", us * 1e-6);
+  if (us >= 1e3) return fmt::format("{:.3f} ms", us * 1e-3);
+  return fmt::format("{:.1f} us", us);
+}
+
+double percent(Time part, Time whole) {
+  return whole.ps == 0 ? 0 : 100.0 * static_cast<double>(part.ps) / static_cast<double>(whole.ps);
+}
+
+// 1234567 is "1,234,567".
+std::string grouped(int64_t n) {
+  std::string s = std::to_string(n);
+  for (auto i = static_cast<int>(s.size()) - 3; i > (n < 0 ? 1 : 0); i -= 3)
+    s.insert(static_cast<size_t>(i), ",");
+  return s;
+}
+
+class Lines {
+ public:
+  template <class... A>
+  void add(fmt::format_string<A...> f, A&&... args) {
+    fmt::format_to(std::back_inserter(text_), f, std::forward<A>(args)...);
+    text_ += '\n';
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  std::string text_;
+};
+
+// The cause and work that hold most of the exposed time.
+std::string main_reason(const std::vector<Exposed>& exposed) {
+  std::map<std::pair<std::string, Cause>, Time> sums;
+  for (const Exposed& e : exposed) sums[{e.waiting_on, e.cause}] += e.duration;
+  const auto most = std::max_element(
+      sums.begin(), sums.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (most == sums.end()) return "";
+  return fmt::format("most of it ({}) waits on {}, cause {}", duration(most->second),
+                     most->first.first, name_of(most->first.second));
+}
+
+void headline(Lines& out, const StepReport& r) {
+  const StepTimes& s = r.steady;
+  const Cluster& c = r.run.cluster;
+  out.add("{}: {}, {} on {} x {} ({}), {} tokens a GPU and step", r.run.name, r.model.name,
+          r.run.strategy, r.run.world, c.gpu.name, c.name, grouped(r.run.tokens_per_step));
+  out.add("");
+  out.add("  step time      {}{}", duration(s.length()),
+          s.step == r.first.step ? std::string()
+                                 : fmt::format("   (first step {})", duration(r.first.length())));
+  out.add("  tokens/s/GPU   {}", grouped(std::llround(r.tokens_per_s_per_gpu())));
+  if (r.model.flops_per_token > 0 && r.run.peak_tflops > 0) {
+    out.add("  MFU            {:.1f} % of {:g} {} TFLOPS, FLOPs = {}", 100 * r.mfu(),
+            r.run.peak_tflops, r.run.compute_dtype, r.model.mfu_definition);
+    if (r.model.hardware_flops_per_token > r.model.flops_per_token)
+      out.add("  HFU            {:.1f} %, with recomputation", 100 * r.hfu());
+  }
+  out.add("  exposed comm   {:.1f} % of the step ({}), {:.1f} % of communication is hidden",
+          percent(s.exposed_comm, s.length()), duration(s.exposed_comm),
+          100 * s.overlap_fraction());
+  const std::string why = main_reason(r.exposed);
+  if (!why.empty()) out.add("                 {}", why);
+  if (s.host_bound.ps > 0)
+    out.add("  host-bound     {:.1f} % of the step: nothing issued yet",
+            100 * s.host_bound_fraction());
+  const MemoryReport& m = r.memory;
+  if (m.oom())
+    out.add("  peak memory    {}: OUT OF MEMORY, {} missing of {}; the largest part is {}, {}",
+            format_bytes(m.peak_allocated), format_bytes(-m.headroom()), format_bytes(m.capacity),
+            name_of(m.largest()), format_bytes(m.by_category[static_cast<size_t>(m.largest())]));
+  else
+    out.add("  peak memory    {} of {}: fits, {} left", format_bytes(m.peak_allocated),
+            format_bytes(m.capacity), format_bytes(m.headroom()));
+}
+
+void memory(Lines& out, const MemoryReport& m) {
+  out.add("");
+  out.add("memory at the peak{}",
+          m.peak_phase.empty() ? "" : fmt::format(" (before the mark {})", m.peak_phase));
+  std::vector<int> order;
+  for (int c = 0; c < kCategories; ++c)
+    if (m.by_category[static_cast<size_t>(c)] > 0) order.push_back(c);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return m.by_category[static_cast<size_t>(a)] > m.by_category[static_cast<size_t>(b)];
+  });
+  for (const int c : order) {
+    const Bytes n = m.by_category[static_cast<size_t>(c)];
+    out.add("  {:<24}{:>12}  {:>5.1f} %", name_of(static_cast<Category>(c)), format_bytes(n),
+            m.peak_allocated == 0
+                ? 0.0
+                : 100.0 * static_cast<double>(n) / static_cast<double>(m.peak_allocated));
+  }
+}
+
+void exposed(Lines& out, const StepReport& r) {
+  if (r.exposed.empty()) return;
+  std::vector<Exposed> top = r.exposed;
+  std::stable_sort(top.begin(), top.end(),
+                   [](const Exposed& a, const Exposed& b) { return a.duration > b.duration; });
+  constexpr size_t kShown = 10;
+  out.add("");
+  if (top.size() > kShown) {
+    out.add("exposed communication, the {} longest of {}", kShown, top.size());
+    top.resize(kShown);
+  } else {
+    out.add("exposed communication");
+  }
+  out.add("  {:>12}{:>12}  {:<13} {}", "from", "for", "cause", "waiting on");
+  for (const Exposed& e : top)
+    out.add("  {:>12}{:>12}  {:<13} {}", duration(e.start), duration(e.duration), name_of(e.cause),
+            e.waiting_on);
+}
+
+void collectives(Lines& out, const StepReport& r) {
+  if (r.collectives.empty()) return;
+  out.add("");
+  out.add("collectives of a step");
+  out.add("  {:<16}{:<16}{:>6}{:>14}{:>13}{:>13}", "kind", "communicator", "count", "bytes", "time",
+          "exposed");
+  for (size_t i = 0; i < r.collectives.size();) {
+    CollectiveRow sum = r.collectives[i];
+    size_t j = i + 1;
+    for (; j < r.collectives.size() && r.collectives[j].kind == sum.kind &&
+           r.collectives[j].comm == sum.comm;
+         ++j) {
+      sum.count += r.collectives[j].count;
+      sum.bytes_total += r.collectives[j].bytes_total;
+      sum.time += r.collectives[j].time;
+      sum.exposed += r.collectives[j].exposed;
+    }
+    i = j;
+    out.add("  {:<16}{:<16}{:>6}{:>14}{:>13}{:>13}", name_of(sum.kind),
+            sum.comm.v < r.communicator_names.size() ? r.communicator_names[sum.comm.v] : "",
+            sum.count, format_bytes(sum.bytes_total), duration(sum.time), duration(sum.exposed));
+  }
+}
+
+// Quotes a field that CSV would misread (RFC 4180).
+std::string csv_field(const std::string& s) {
+  if (s.find_first_of(",\"\n\r") == std::string::npos) return s;
+  std::string out = "\"";
+  for (const char c : s) {
+    if (c == '"') out += '"';
+    out += c;
+  }
+  return out + "\"";
+}
+
+}  // namespace
+
+std::string report_table(const StepReport& r) {
+  Lines out;
+  headline(out, r);
+  memory(out, r.memory);
+  exposed(out, r);
+  collectives(out, r);
+  return out.take();
+}
+
+std::string groups_csv(const std::vector<GroupRow>& groups) {
+  std::string out =
+      "name,numel,padded_numel,shard_bytes,all_gather_bytes,reduce_scatter_bytes,reshard\n";
+  for (const GroupRow& g : groups)
+    fmt::format_to(std::back_inserter(out), "{},{},{},{},{},{},{}\n",
+                   csv_field(g.name.empty() ? "(root)" : g.name), g.numel, g.padded_numel,
+                   g.shard_bytes, g.all_gather_bytes, g.reduce_scatter_bytes, g.reshard);
+  return out;
+}
+
+}  // namespace shardsim

@@ -1,0 +1,132 @@
+#include "sim/report/step_report.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "sim/base/error.h"
+
+namespace shardsim {
+
+std::string_view name_of(WorkKind kind) {
+  switch (kind) {
+    case WorkKind::Gemm: return "gemm";
+    case WorkKind::Kernel: return "kernel";
+    case WorkKind::AllGather: return "all_gather";
+    case WorkKind::ReduceScatter: return "reduce_scatter";
+    case WorkKind::AllReduce: return "all_reduce";
+    case WorkKind::Broadcast: return "broadcast";
+    case WorkKind::Reduce: return "reduce";
+    case WorkKind::CopyH2D: return "copy_h2d";
+    case WorkKind::CopyD2H: return "copy_d2h";
+    case WorkKind::CopyD2D: return "copy_d2d";
+    case WorkKind::Memset: return "memset";
+  }
+  return "?";
+}
+
+std::string_view name_of(Category category) {
+  switch (category) {
+    case Category::parameters: return "parameters";
+    case Category::optimizer_state: return "optimizer_state";
+    case Category::gradients: return "gradients";
+    case Category::unsharded_parameters: return "unsharded_parameters";
+    case Category::unsharded_gradients: return "unsharded_gradients";
+    case Category::all_gather_buffers: return "all_gather_buffers";
+    case Category::reduce_scatter_buffers: return "reduce_scatter_buffers";
+    case Category::activations: return "activations";
+    case Category::recomputed_activations: return "recomputed_activations";
+    case Category::backward: return "backward";
+    case Category::temporary: return "temporary";
+    case Category::workspace: return "workspace";
+    case Category::optimizer: return "optimizer";
+    case Category::count_: break;
+  }
+  return "?";
+}
+
+std::string group_label(const std::vector<GroupRow>& groups, GroupId group) {
+  if (!group.valid()) return "";
+  if (group.v >= groups.size()) return "group " + std::to_string(group.v);
+  return groups[group.v].name.empty() ? "(root)" : groups[group.v].name;
+}
+
+Category MemoryReport::largest() const {
+  const auto it = std::max_element(by_category.begin(), by_category.end());
+  return static_cast<Category>(it - by_category.begin());
+}
+
+double StepReport::tokens_per_s_per_gpu() const {
+  const double t = step_time_s();
+  return t > 0 ? static_cast<double>(run.tokens_per_step) / t : 0;
+}
+
+double StepReport::mfu() const {
+  return run.peak_tflops > 0
+             ? model.flops_per_token * tokens_per_s_per_gpu() / (run.peak_tflops * 1e12)
+             : 0;
+}
+
+double StepReport::hfu() const {
+  return run.peak_tflops > 0
+             ? model.hardware_flops_per_token * tokens_per_s_per_gpu() / (run.peak_tflops * 1e12)
+             : 0;
+}
+
+StepReport make_step_report(RunFacts run, ModelFacts model, std::vector<GroupRow> groups,
+                            const Schedule& schedule, const Trace& trace) {
+  StepReport r;
+  r.run = std::move(run);
+  r.model = std::move(model);
+  r.groups = std::move(groups);
+  for (const Comm& c : schedule.comms) r.communicator_names.push_back(c.name);
+
+  const int steps = steps_played(schedule, trace);
+  SHARDSIM_ASSERT(steps > 0, "a run plays at least one step");
+  Timeline timeline;
+  timeline.build(schedule, trace, 0);
+  r.first = timeline.times();
+  if (steps > 1) timeline.build(schedule, trace, steps - 1);
+  r.steady = timeline.times();
+
+  for (const CollectiveTime& c : timeline.collectives()) {
+    const Work& w = schedule.works[c.work.v];
+    const auto same = [&](const CollectiveRow& x) {
+      return x.kind == w.kind && x.group == w.group && x.comm == w.comm;
+    };
+    auto it = std::find_if(r.collectives.begin(), r.collectives.end(), same);
+    if (it == r.collectives.end()) {
+      r.collectives.push_back({w.kind, w.group, w.comm, 0, 0, {}, {}});
+      it = r.collectives.end() - 1;
+    }
+    ++it->count;
+    it->bytes_total += w.bytes;
+    it->time += c.time;
+    it->exposed += c.exposed;
+  }
+  std::sort(r.collectives.begin(), r.collectives.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.kind, a.comm.v, a.group.v) < std::tie(b.kind, b.comm.v, b.group.v);
+  });
+
+  std::vector<std::string> names;
+  for (const GroupRow& g : r.groups) names.push_back(g.name);
+  r.exposed = explain_exposed(timeline, schedule, trace, build_graph(schedule), names);
+
+  const Gpu& gpu = r.run.cluster.gpu;
+  r.memory.capacity = gpu.memory_bytes - gpu.context_bytes;
+  r.memory.by_category = trace.peak_by_category;
+  r.memory.peak_allocated = trace.peak;
+  if (trace.peak_mark < trace.marks.size())
+    r.memory.peak_phase = schedule.marks[trace.marks[trace.peak_mark].mark].name;
+  for (const MarkRow& m : trace.marks) {
+    const MarkInfo& info = schedule.marks[m.mark];
+    r.memory.rows.push_back({info.name, info.step, m.host, m.allocated, m.allocated_peak});
+    // An earlier step may have been higher than the last; the verdict is on the highest.
+    if (m.allocated_peak > r.memory.peak_allocated) {
+      r.memory.peak_allocated = m.allocated_peak;
+      r.memory.peak_phase = info.name;
+    }
+  }
+  return r;
+}
+
+}  // namespace shardsim
