@@ -53,6 +53,8 @@ void write_file(const Context& context, const std::string& path, std::string_vie
 // Whether escape codes for colour may be written: a terminal, and NO_COLOR is not set.
 bool use_color(int file_descriptor);
 
+void add_run(CLI::App& app, Context& context);
+void add_explain(CLI::App& app, Context& context);
 void add_list(CLI::App& app, Context& context);
 void add_conform(CLI::App& app, Context& context);
 

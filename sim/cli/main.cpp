@@ -53,9 +53,14 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer(
       "Examples:\n"
+      "  shardsim run scenarios/llama3-8b-fsdp2-h100x8.yaml\n"
+      "  shardsim explain scenarios/llama3-8b-fsdp2-h100x8.yaml\n"
       "  shardsim list models\n"
+      "  shardsim conform tests/recordings\n"
       "Exit codes: 0 done, 1 a mistake in the input, 2 a check failed, 3 no such device, "
       "130 interrupted.");
+  add_run(app, context);
+  add_explain(app, context);
   add_list(app, context);
   add_conform(app, context);
   try {

@@ -8,16 +8,90 @@
 
 namespace shardsim {
 
+// The clocks as the allocator sees them: an event is the picosecond at which it passes.
+class Machine::Clock final : public DeviceClock {
+ public:
+  explicit Clock(Machine& machine) : m_(machine) {}
+  int64_t record(StreamId stream) override {
+    const Time at = std::max(m_.stream_[stream], m_.host_);
+    m_.host_ += call;
+    return at.ps;
+  }
+  bool done(int64_t event) override { return event <= m_.host_.ps; }
+  void wait(int64_t event) override { m_.host_ = std::max(m_.host_, Time{event}) + call; }
+  void wait_stream(StreamId stream) override {
+    m_.host_ = std::max(m_.host_, m_.stream_[stream]) + call;
+  }
+  void called(DeviceCall what, Bytes) override {
+    if (what != DeviceCall::refused) m_.host_ += malloc;
+  }
+  Time call, malloc;
+
+ private:
+  Machine& m_;
+};
+
+namespace {
+
+void fill(MarkRow& row, const CachingAllocator& allocator) {
+  using S = AllocatorStatistics;
+  const S& s = allocator.statistics();
+  row.allocated = s.current(S::allocated_bytes);
+  row.allocated_peak = s.peak(S::allocated_bytes);
+  row.active = s.current(S::active_bytes);
+  row.active_peak = s.peak(S::active_bytes);
+  row.reserved = s.current(S::reserved_bytes);
+  row.reserved_peak = s.peak(S::reserved_bytes);
+}
+
+}  // namespace
+
 Machine::Machine() : stream_(kStreams), pinned_(64), taken_(kStreams, 0) {}
+
+Machine::Machine(const AllocatorSettings& settings, const DeviceMemory& device) : Machine() {
+  clock_ = std::make_unique<Clock>(*this);
+  allocator_ = std::make_unique<CachingAllocator>(settings, device, *clock_);
+}
+
+Machine::~Machine() = default;
+
+Time Machine::now() const {
+  Time latest = host_;
+  for (Time t : stream_) latest = std::max(latest, t);
+  return latest;
+}
 
 Machine::State Machine::state() const {
   State s;
   s.live = live_;
-  s.lag.reserve(stream_.size() + comm_.size());
-  // A clock in the past cannot matter any more.
-  for (Time t : stream_) s.lag.push_back(std::max(Time{}, t - host_));
-  for (Time t : comm_) s.lag.push_back(std::max(Time{}, t - host_));
+  s.layout = allocator_ ? allocator_->layout_digest() : 0;
+  s.lag.reserve(stream_.size() + comm_.size() + 1);
+  const Time latest = now();
+  for (Time t : stream_) s.lag.push_back(latest - t);
+  for (Time t : comm_) s.lag.push_back(latest - t);
+  // A host that is ahead of the device does not decide anything, however far ahead.
+  Time first = latest;
+  for (Time t : stream_)
+    if (t > Time{}) first = std::min(first, t);
+  s.lag.push_back(host_ < first ? Time{-1} : latest - host_);
   return s;
+}
+
+// False where memory has run out.
+bool Machine::allocate(BufferId id, const Buffer& buffer, Time& host, Trace& trace) {
+  host_ = host;
+  const bool ok = allocator_->alloc(id.v, buffer.bytes, buffer.pool);
+  host = host_;
+  if (ok) return true;
+  const OutOfMemory& oom = allocator_->out_of_memory();
+  MemoryFailure f;
+  f.buffer = id.v;
+  f.marks = static_cast<uint32_t>(trace.marks.size());
+  f.requested = buffer.bytes;
+  f.missing = oom.tried - oom.free;
+  f.message = oom.text();
+  trace.out_of_memory = std::move(f);
+  return false;
 }
 
 void Machine::play(const Schedule& schedule, const CostTable& costs, Trace& trace) {
@@ -30,7 +104,12 @@ void Machine::play(const Schedule& schedule, const CostTable& costs, Trace& trac
   trace.end.reserve(trace.end.size() + total);
   trace.issued.reserve(trace.issued.size() + total);
 
+  if (trace.out_of_memory) return;
   const Time call = costs.host_call;
+  if (clock_) {
+    clock_->call = costs.host_call;
+    clock_->malloc = costs.device_malloc;
+  }
   const Instr* const code = schedule.code.data();
   const Work* const works = schedule.works.data();
   const Time* const price = costs.work.data();
@@ -87,7 +166,15 @@ void Machine::play(const Schedule& schedule, const CostTable& costs, Trace& trac
           host += call;
           break;
         case Kind::Alloc: {
-          const Buffer& b = schedule.buffers[segment.buffer(in).v];
+          const BufferId id = segment.buffer(in);
+          const Buffer& b = schedule.buffers[id.v];
+          if (allocator_ && !allocate(id, b, host, trace)) {
+            next_segment_ = schedule.segments.size();
+            host_ = host;
+            live_ = live;
+            peak_ = peak;
+            return;
+          }
           const Bytes bytes = round_block(b.bytes);
           live += bytes;
           by_category_[static_cast<size_t>(b.category)] += bytes;
@@ -99,7 +186,13 @@ void Machine::play(const Schedule& schedule, const CostTable& costs, Trace& trac
           break;
         }
         case Kind::Free: {
-          const Buffer& b = schedule.buffers[segment.buffer(in).v];
+          const BufferId id = segment.buffer(in);
+          const Buffer& b = schedule.buffers[id.v];
+          if (allocator_) {
+            host_ = host;
+            allocator_->free(id.v);
+            host = host_;
+          }
           const Bytes bytes = round_block(b.bytes);
           live -= bytes;
           by_category_[static_cast<size_t>(b.category)] -= bytes;
@@ -120,8 +213,17 @@ void Machine::play(const Schedule& schedule, const CostTable& costs, Trace& trac
           host += call;
           break;
         case Kind::Mark: {
-          trace.marks.push_back({in.a, launches_, host, live, peak});
-          if (schedule.marks[in.a].begins_step) peak = live;
+          MarkRow& row = trace.marks.emplace_back();
+          row.mark = in.a;
+          row.launches = launches_;
+          row.host = host;
+          row.allocated = live;
+          row.allocated_peak = peak;
+          if (allocator_) fill(row, *allocator_);
+          if (schedule.marks[in.a].begins_step) {
+            peak = live;
+            if (allocator_) allocator_->reset_peaks();
+          }
           host += call;
           break;
         }

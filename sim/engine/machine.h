@@ -2,15 +2,19 @@
 // order; a launch starts when its stream, the host and (a collective) its communicator are free and
 // every event its stream waits for has passed. Policy "in order": a launch's cost is known when it is
 // issued, so one pass suffices, O(1) an instruction and no allocation.
-// Memory level live: the sum of live buffers, each rounded up to 512 bytes, in the host's order.
+// Memory is played in the same loop, in the host's order. Level live: the sum of live buffers, each
+// rounded up to 512 bytes. Level blocks: the caching allocator, whose cudaMallocs cost the host time
+// and whose retries synchronize; where it finds no room the run ends.
 //
 // Worked example, kernel 10 us, free host: launch on stream 0 (0..10), record e, wait e on stream 1,
 // launch on stream 1: 10..20.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "sim/cost/cost_table.h"
+#include "sim/memory/caching_allocator.h"
 #include "sim/schedule/schedule.h"
 #include "sim/schedule/trace.h"
 
@@ -18,23 +22,35 @@ namespace shardsim {
 
 class Machine {
  public:
-  Machine();
+  Machine();  // level live
+  // Level blocks.
+  Machine(const AllocatorSettings& settings, const DeviceMemory& device);
+  ~Machine();
+  Machine(const Machine&) = delete;
+  Machine& operator=(const Machine&) = delete;
 
   // Plays the segments of `schedule` that it has not played yet, appending to `trace`. `costs` has an
-  // entry for every work they launch.
+  // entry for every work they launch. Stops where memory runs out (trace.out_of_memory).
   void play(const Schedule& schedule, const CostTable& costs, Trace& trace);
 
-  // The clocks of streams and communicators relative to the host's, and the live bytes: two equal
-  // states at the ends of two steps mean that the next step will be as the last one was.
+  // What the next step depends on: the clocks of streams and communicators relative to the latest of
+  // them, the host's too where it is not ahead of them all, and memory. Equal states at the ends of
+  // two steps of equal length mean that the next step will be as the last one was.
   struct State {
     std::vector<Time> lag;
     Bytes live = 0;
+    uint64_t layout = 0;  // of the allocator's segments
     friend bool operator==(const State&, const State&) = default;
   };
   State state() const;
-  Time host_now() const { return host_; }
+  Time now() const;  // the latest clock
+
+  const CachingAllocator* allocator() const { return allocator_.get(); }
 
  private:
+  class Clock;
+  bool allocate(BufferId id, const Buffer& buffer, Time& host, Trace& trace);
+
   struct PinnedPool {
     std::vector<Time> free_at;  // in the order of release
     size_t head = 0;
@@ -48,6 +64,8 @@ class Machine {
   std::array<Bytes, kCategories> by_category_{};
   std::vector<PinnedPool> pinned_;  // by log2 of the size
   std::vector<uint8_t> taken_;      // by stream: the size taken last
+  std::unique_ptr<Clock> clock_;    // level blocks
+  std::unique_ptr<CachingAllocator> allocator_;
 };
 
 }  // namespace shardsim

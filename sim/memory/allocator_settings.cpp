@@ -58,13 +58,22 @@ std::vector<std::string> tokens(std::string_view text) {
 
 class Parser {
  public:
-  explicit Parser(std::string_view text) : text_(text), tokens_(tokens(text)) {}
+  Parser(std::string_view text, const AllocatorSettings& running)
+      : text_(text), tokens_(tokens(text)), out_(running) {
+    const AllocatorSettings fresh;
+    out_.max_split = fresh.max_split;
+    out_.max_non_split_rounding = 0;
+    out_.roundup_divisions = fresh.roundup_divisions;
+    out_.roundup = fresh.roundup;
+    out_.gc_threshold = fresh.gc_threshold;
+  }
 
   AllocatorSettings parse() {
     while (at_ < tokens_.size()) {
       option(next());
       if (at_ < tokens_.size()) expect(",");
     }
+    if (out_.max_non_split_rounding == 0) out_.max_non_split_rounding = out_.large_segment;
     return out_;
   }
 
@@ -114,11 +123,11 @@ class Parser {
       fail(fmt::format("there is no option '{}'", key), spelling_hint(key, kOptions, "options"));
     expect(":");
     if (key == "max_split_size_mb") {
-      out_.max_split = mebibytes(key, 20);
+      out_.max_split = mebibytes(key, out_.large_segment / kMiB);
     } else if (key == "max_non_split_rounding_mb") {
-      out_.max_non_split_rounding = mebibytes(key, 20);
+      out_.max_non_split_rounding = mebibytes(key, out_.large_segment / kMiB);
     } else if (key == "large_segment_size_mb") {
-      out_.large_segment = mebibytes(key, 20);
+      out_.large_segment = mebibytes(key, kMinLargeSegment / kMiB + 1);
     } else if (key == "garbage_collection_threshold") {
       out_.gc_threshold = number(key, next());
       if (!(out_.gc_threshold > 0 && out_.gc_threshold < 1))
@@ -227,6 +236,9 @@ Bytes AllocatorSettings::round_divided(Bytes n) const {
   return (n + step - 1) / step * step;
 }
 
-AllocatorSettings parse_allocator_settings(std::string_view text) { return Parser(text).parse(); }
+AllocatorSettings parse_allocator_settings(std::string_view text,
+                                           const AllocatorSettings& running) {
+  return Parser(text, running).parse();
+}
 
 }  // namespace shardsim

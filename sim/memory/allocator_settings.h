@@ -1,6 +1,9 @@
 // The options of PyTorch's CUDA caching allocator, as PYTORCH_CUDA_ALLOC_CONF gives them:
 //   "expandable_segments:True,max_split_size_mb:128,roundup_power2_divisions:[256:1,512:2,>:8]"
-// A text replaces the whole configuration: an option that it does not name has its default.
+// A text given while the process runs (_set_allocator_settings) sets max_split, its rounding, roundup
+// and the garbage collector's threshold anew: these fall back to their defaults if it does not name
+// them. The other options keep their values (seen in random scripts played on 2.15), and the memory
+// fraction is read only when the process starts.
 //
 // Sizes (c10/core/AllocatorConfig.h and c10/cuda/CUDACachingAllocator.cpp of PyTorch 2.15, and
 // spec/memory-model.md section A):
@@ -26,7 +29,7 @@ inline constexpr Bytes kSegmentRounding = 2 * kMiB;
 struct AllocatorSettings {
   Bytes large_segment = 20 * kMiB;  // segments of requests below 10 MiB, and the large pool's page
   Bytes max_split = INT64_MAX;      // blocks from this size on are never split
-  Bytes max_non_split_rounding = 20 * kMiB;
+  Bytes max_non_split_rounding = 20 * kMiB;  // not named: large_segment
   // Divisions of the interval between two powers of two, by floor(log2(n)) - 20 clamped to 0..15.
   std::array<int64_t, 16> roundup_divisions{};
   bool roundup = false;  // some entry is above 1
@@ -52,8 +55,9 @@ struct AllocatorSettings {
   Bytes round_divided(Bytes n) const;
 };
 
-// Throws Error at an option or value that PyTorch refuses, or that changes what is allocated in a
+// `running` is the configuration that the text changes. Throws Error at an option or value that PyTorch refuses, or that changes what is allocated in a
 // way this allocator has no part for (backend:cudaMallocAsync, throw_on_cudamalloc_oom:True).
-AllocatorSettings parse_allocator_settings(std::string_view text);
+AllocatorSettings parse_allocator_settings(std::string_view text,
+                                           const AllocatorSettings& running = {});
 
 }  // namespace shardsim

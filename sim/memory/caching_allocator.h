@@ -32,8 +32,8 @@
 
 namespace shardsim {
 
-// PyTorch has 32 streams of a priority, and the default stream.
-inline constexpr int kAllocatorStreams = 64;
+// PyTorch has the default stream and 32 of each priority; one bit of a word a stream.
+inline constexpr int kAllocatorStreams = 63;
 
 enum class DeviceCall : uint8_t {
   malloc,   // cudaMalloc
@@ -42,9 +42,6 @@ enum class DeviceCall : uint8_t {
   unmap,
   refused,  // cudaMalloc or a page that found no room
 };
-
-// What a segment or range does, for logs: the `segment_...` rows of PyTorch's memory history.
-enum class SegmentAction : uint8_t { alloc, free, map, unmap };
 
 // The clock of the host and the device, as the allocator sees it. An event is a number of the
 // clock's own making: for a machine that knows its streams' ends, the time at which it passes.
@@ -61,12 +58,19 @@ class DeviceClock {
   virtual void wait_stream(StreamId stream) = 0;
 
   virtual void called(DeviceCall /*call*/, Bytes /*bytes*/) {}
-  // `segment` counts segments and ranges by first use, from 0.
-  virtual void segment(SegmentAction /*action*/, uint32_t /*segment*/, Bytes /*offset*/,
-                       Bytes /*bytes*/, StreamId /*stream*/) {}
+};
+
+// What a segment or range does: the `segment_...` rows of PyTorch's memory history.
+enum class SegmentAction : uint8_t { alloc, free, map, unmap };
+
+// For those who follow placement. `segment` counts segments and ranges by first use, from 0.
+class AllocatorLog {
+ public:
+  virtual ~AllocatorLog() = default;
+  virtual void segment(SegmentAction action, uint32_t segment, Bytes offset, Bytes bytes,
+                       StreamId stream) = 0;
   // A freed block has become free: at once, or when its events were seen.
-  virtual void completed(uint32_t /*segment*/, Bytes /*offset*/, Bytes /*requested*/,
-                         StreamId /*stream*/) {}
+  virtual void completed(uint32_t segment, Bytes offset, Bytes requested, StreamId stream) = 0;
 };
 
 // The device as cudaMalloc sees it. Both are multiples of a page in practice.
@@ -103,7 +107,8 @@ class CachingAllocator {
   void record_use(uint32_t slot, int64_t event);
 
   void empty_cache() { release_cached(); }
-  // All of the configuration anew, as _set_allocator_settings does; the memory fraction stays.
+  void set_log(AllocatorLog* log) { log_ = log; }
+  // _set_allocator_settings; the memory fraction stays as it is.
   void configure(const AllocatorSettings& settings);
   void set_memory_fraction(double fraction);
   void reset_peaks() { statistics_.reset_peaks(); }
@@ -113,6 +118,7 @@ class CachingAllocator {
   Bytes allocated() const { return statistics_.current(AllocatorStatistics::allocated_bytes); }
   Bytes active() const { return statistics_.current(AllocatorStatistics::active_bytes); }
   Bytes reserved() const { return reserved_; }
+  Bytes device_free() const { return device_.total - device_.outside - device_used_; }
   const AllocatorSettings& settings() const { return settings_; }
   const OutOfMemory& out_of_memory() const { return oom_; }
 
@@ -159,7 +165,7 @@ class CachingAllocator {
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
-  static constexpr int kOwnEvents = kAllocatorStreams;  // the queue of record_use
+  static constexpr int kOwnEvents = kAllocatorStreams;  // bit and queue of record_use
 
   struct alignas(64) Block {
     Bytes address = 0, size = 0, requested = 0;
@@ -169,8 +175,9 @@ class CachingAllocator {
     uint32_t slot = kNone;
     uint32_t age_base = 0;  // the pool's look-ups when it was put on its list
     uint16_t events = 0;
-    uint8_t shelf = 0;      // 2 stream + large
+    uint8_t shelf = 0;  // 2 stream + large
     BlockState state = BlockState::free;
+    bool expandable = false;
     bool split() const { return prev != kNone || next != kNone; }
   };
   struct Segment {
@@ -190,6 +197,10 @@ class CachingAllocator {
   struct Queue {
     std::vector<Waiting> waiting;
     size_t head = 0;
+    void clear() {
+      waiting.clear();
+      head = 0;
+    }
   };
   struct Use {  // record_use on a block that is not freed yet
     uint32_t block = 0;
@@ -200,7 +211,7 @@ class CachingAllocator {
     std::vector<uint32_t> unmapped;  // by address
   };
 
-  static int large(uint8_t shelf) { return shelf & 1; }
+  static int pool_of(uint8_t shelf) { return shelf & 1; }  // 0 small, 1 large
   static StreamId stream_of(uint8_t shelf) { return static_cast<StreamId>(shelf >> 1); }
 
   Shelf& shelf(uint8_t index);
@@ -235,10 +246,10 @@ class CachingAllocator {
   void device_give(Bytes bytes, DeviceCall call);
   bool release_available(uint8_t shelf_index, Bytes size);
   void release_cached();
-  void release_pool(int large);
+  void release_pool(int pool);
   void release_block(uint32_t b);
   void collect_garbage();
-  uint32_t age(const Block& b) const { return lookups_[large(b.shelf)] - b.age_base; }
+  uint32_t age(const Block& b) const { return lookups_[pool_of(b.shelf)] - b.age_base; }
 
   // Expandable ranges.
   uint32_t new_pages(uint8_t shelf_index, Bytes size);
@@ -247,11 +258,14 @@ class CachingAllocator {
   void unmap(uint32_t b);
   void put_unmapped(uint32_t b);
   void take_unmapped(uint32_t b);
-  uint32_t new_segment();
+  uint32_t new_segment(uint8_t shelf_index, Bytes bytes, Bytes page);
+  void drop_segment(uint32_t s);
+  void log_segment(SegmentAction action, const Block& b, Bytes address, Bytes bytes);
 
   AllocatorSettings settings_;
   DeviceMemory device_;
   DeviceClock* clock_;
+  AllocatorLog* log_ = nullptr;
   std::optional<Bytes> allowed_;  // by the memory fraction
   bool collects_ = false;         // a threshold and a fraction are set: look-ups are counted
   bool ranges_ = false;           // there has been an expandable range
@@ -260,7 +274,7 @@ class CachingAllocator {
   std::vector<Block> blocks_;
   uint32_t spare_ = kNone;       // blocks to use again, by `next`
   std::array<std::unique_ptr<Shelf>, 2 * kAllocatorStreams> shelves_;
-  uint64_t used_shelves_[2] = {0, 0};  // by pool, bit: stream
+  uint64_t used_[2] = {0, 0};  // by pool, bit: the stream has a shelf
 
   std::vector<Segment> segments_;
   std::vector<uint32_t> spare_segments_;
@@ -268,11 +282,11 @@ class CachingAllocator {
   Bytes next_address_ = 0;
   Bytes reserved_ = 0, device_used_ = 0;
 
-  std::vector<Queue> queues_;  // by stream; the last one is not in order
-  size_t waiting_ = 0;         // entries in all of them
-  uint64_t queued_[2] = {0, 0};  // bits of the queues that hold some
+  std::array<Queue, kAllocatorStreams + 1> queues_;  // by stream; the last one is in no order
+  uint64_t queued_ = 0;                              // bit: that queue holds something
   std::vector<Use> uses_;
-  uint32_t lookups_[2] = {0, 0};
+  uint32_t lookups_[2] = {0, 0};  // by pool, counted while garbage is collected
+  std::vector<uint32_t> scratch_;
 
   AllocatorStatistics statistics_;
   OutOfMemory oom_;

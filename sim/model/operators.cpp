@@ -83,18 +83,23 @@ constexpr uint8_t kept(int slot) { return static_cast<uint8_t>(kSavedSlot + slot
 constexpr uint8_t temp(int i) { return static_cast<uint8_t>(kBackwardTemp + i); }
 constexpr uint8_t extra(int i) { return static_cast<uint8_t>(kExtra + i); }
 
-// A full reduction of n elements: from 262,144 on (seen; not at 256,000) blocks meet in a staging
-// buffer, counted by a semaphore that a memset clears. Eight bytes for each of min(2 an SM, n / 16,384)
-// blocks: seen as 256 B at 524,288 and 512 B at 1,048,576, the rest is the rule of column_sum.
+// The sum of n elements to one: a block of 512 threads takes it all, until a thread would add 256
+// elements or more; then several blocks meet in a staging buffer, counted by a semaphore that a
+// memset clears (setReduceConfig in aten's Reduce.cuh). 1,048,576 elements stage 512 B (seen); from
+// 131,072 elements on (seen; not at 128,000).
 void full_sum(Writer& w, int64_t n, Bytes bytes, uint8_t scratch, int sms) {
   const auto semaphore = static_cast<uint8_t>(scratch + 1);
-  if (n >= 262'144) {
-    w.alloc(scratch, 8 * std::min<int64_t>(2 * sms, ceil_div(n, 16'384)));
+  const int64_t values = ceil_div(n, 512);
+  const int64_t blocks = values < 256 ? 1
+                                      : std::max(std::min<int64_t>(4 * sms, ceil_div(values, 16)),
+                                                 ceil_div(values, 256));
+  if (blocks > 1) {
+    w.alloc(scratch, 4 * blocks);
     w.alloc(semaphore, 4);
     w.memset(4);
   }
   w.kernel("sum", KernelClass::reduction, bytes, n);
-  if (n >= 262'144) {
+  if (blocks > 1) {
     w.free(semaphore);
     w.free(scratch);
   }

@@ -123,8 +123,15 @@ struct CostChoice {
   FlatCost flat;
 };
 
+enum class MemoryLevel : uint8_t {
+  live,    // the sum of live buffers, each rounded up to 512 bytes
+  blocks,  // the caching allocator itself: allocated, active, reserved, out of memory
+};
+
 struct Options {
   int64_t max_steps = 4;
+  MemoryLevel memory = MemoryLevel::live;
+  std::string allocator;  // PYTORCH_CUDA_ALLOC_CONF; level blocks
 };
 
 struct Scenario {

@@ -27,9 +27,10 @@ Time last_end(const Trace& trace, uint32_t begin, uint32_t end) {
 }  // namespace
 
 int steps_played(const Schedule& schedule, const Trace& trace) {
+  // The mark that ends the last step begins none.
   int n = 0;
-  for (const MarkRow& row : trace.marks)
-    if (schedule.marks[row.mark].begins_step) ++n;
+  for (size_t i = 0; i + 1 < trace.marks.size(); ++i)
+    if (schedule.marks[trace.marks[i].mark].begins_step) ++n;
   return n;
 }
 

@@ -109,9 +109,9 @@ void Fsdp2::define_gather(ParamGroup& g, Gather& x, CommId comm, bool from_post_
     for (const ShardedParam& q : p.params) n += chunks_of(q.shard * p.ranks / x.ranks);
     return n;
   }();
-  // Flat buffer: the cast of every shard, or a copy of the post-forward shards, where a parameter
-  // dtype is set.
-  const bool flat = from_post_forward ? training_.precision.compute.has_value() : compute_ != stored_;
+  // Flat buffer, where a parameter dtype is set that is not the stored one: the cast of every shard,
+  // or a copy of the post-forward shards.
+  const bool flat = compute_ != stored_;
   if (flat) {
     const int64_t from = from_post_forward ? e : bytes_of(stored_);
     x.flat = static_cast<size_t>(launches_of(chunks));
@@ -177,11 +177,23 @@ void Fsdp2::define(ParamGroup& g) {
 
   const Bytes input = p.padded() * r, output = p.shard * r;
   g.reduce_input = host_.buffer(input, kCompute, Category::reduce_scatter_buffers, g.id);
-  const Bytes table = chunk_cat_table(p, r);
-  g.table_in = host_.buffer(table, kCompute, Category::reduce_scatter_buffers, g.id);
-  g.table_work = host_.work(copy(WorkKind::CopyH2D, table, g.id, "chunk_cat_table"));
-  g.chunk_cat = host_.work(
-      kernel("chunk_cat", KernelClass::chunk_cat, input + p.padded() * e, reduce_, g.id));
+  if (compute_ == DType::fp16 && reduce_ == DType::fp32) {
+    // chunk_cat widens bf16 only: other gradients are cast into place one by one.
+    for (const ShardedParam& q : p.params) {
+      g.cast_in.push_back(host_.work(
+          kernel("cast", KernelClass::pointwise, (e + r) * q.shard * ranks, reduce_, g.id)));
+      g.padded_grads.push_back(BufferId{});
+      if (q.shard * ranks != q.numel)
+        g.padded_grads.back() = host_.buffer(q.shard * ranks * e, kCompute,
+                                             Category::reduce_scatter_buffers, g.id);
+    }
+  } else {
+    const Bytes table = chunk_cat_table(p, r);
+    g.table_in = host_.buffer(table, kCompute, Category::reduce_scatter_buffers, g.id);
+    g.table_work = host_.work(copy(WorkKind::CopyH2D, table, g.id, "chunk_cat_table"));
+    g.chunk_cat = host_.work(
+        kernel("chunk_cat", KernelClass::chunk_cat, input + p.padded() * e, reduce_, g.id));
+  }
   const bool divides = divide_.pre != 1 || divide_.post != 1;
   if (divide_.pre != 1)
     g.pre_divide = host_.work(kernel("div", KernelClass::pointwise, 2 * input, reduce_, g.id));
@@ -453,16 +465,17 @@ void Fsdp2::post_backward_group(ParamGroup& g) {
 
 void Fsdp2::reduce(ParamGroup& g) {
   if (g.post_event.valid()) host_.wait(kCompute, g.post_event);
-  if (g.all_reduce_buffer) {
-    if (reduce_ != stored_) host_.free(g.reduce_output);
-    g.all_reduce_buffer = false;
-  }
+  drop_all_reduce_buffer(g);
   if (hsdp() && g.has_partial) host_.wait_stream(kReduceScatter, kCompute);
   host_.alloc(g.reduce_input);
-  host_.alloc(g.table_in);
-  host_.pinned_copy(kCompute, g.table_work);
-  host_.launch(kCompute, g.chunk_cat);
-  host_.free(g.table_in);
+  if (g.chunk_cat.valid()) {
+    host_.alloc(g.table_in);
+    host_.pinned_copy(kCompute, g.table_work);
+    host_.launch(kCompute, g.chunk_cat);
+    host_.free(g.table_in);
+  } else {
+    for (WorkId w : g.cast_in) host_.launch(kCompute, w);
+  }
   // A Python list lets go of its elements from the end.
   for (auto b = g.grads.rbegin(); b != g.grads.rend(); ++b) {
     if (b->valid()) host_.free(*b);
@@ -506,7 +519,7 @@ void Fsdp2::reduce(ParamGroup& g) {
     host_.alloc(g.sharded_grad[slot]);
     for (WorkId w : g.cast_grad) host_.launch(post, w);
     if (hsdp())
-      g.all_reduce_buffer = true;
+      g.all_reduce_buffer = output;
     else
       host_.free(output);
   }
@@ -535,7 +548,16 @@ void Fsdp2::assign_grad(ParamGroup& g, StreamId post) {
     return;
   }
   for (WorkId w : g.add_grad) host_.launch(post, w);
-  host_.free(g.sharded_grad[1 - g.grad_slot]);
+  const BufferId added = g.sharded_grad[1 - g.grad_slot];
+  if (hsdp() && reduce_ == stored_)
+    g.all_reduce_buffer = added;
+  else
+    host_.free(added);
+}
+
+void Fsdp2::drop_all_reduce_buffer(ParamGroup& g) {
+  if (g.all_reduce_buffer.valid()) host_.free(g.all_reduce_buffer);
+  g.all_reduce_buffer = {};
 }
 
 void Fsdp2::root_post_backward_final_callback() {
@@ -555,8 +577,7 @@ void Fsdp2::root_post_backward_final_callback() {
   for (const ShardState& state : plan_.states) {
     if (!state.group.valid()) continue;
     ParamGroup& g = groups_[state.group.v];
-    if (g.all_reduce_buffer && reduce_ != stored_) host_.free(g.reduce_output);
-    g.all_reduce_buffer = false;
+    drop_all_reduce_buffer(g);
     g.post_event = {};
     if (g.pending) {  // a prefetched all-gather that nobody used
       host_.wait(kCompute, g.gathered_event);

@@ -88,6 +88,8 @@ class Fsdp2 {
     std::vector<BufferId> grads;   // unsharded, by position; none where there is no gradient
     BufferId reduce_input, table_in, reduce_output, partial;
     BufferId sharded_grad[2];      // equal types: reduce outputs; else their casts
+    std::vector<WorkId> cast_in;       // in place of chunk_cat, one a parameter
+    std::vector<BufferId> padded_grads;  // for those
     WorkId table_work, chunk_cat, pre_divide, reduce_scatter, copy_reduce, add_partial, all_reduce,
         post_divide;
     std::vector<WorkId> cast_grad;
@@ -96,7 +98,7 @@ class Fsdp2 {
     bool pending = false;  // an all-gather whose result nobody has waited for
     bool pending_partial = false;  // it was over the post-forward mesh
     EventId gathered_event, reshard_event, post_event;
-    bool all_reduce_buffer = false;  // kept to the final callback
+    BufferId all_reduce_buffer;  // kept to the final callback
     bool has_partial = false;
     bool has_sharded_grad = false;
     int grad_slot = 0;
@@ -118,6 +120,7 @@ class Fsdp2 {
   void post_backward_group(ParamGroup& g);
   void reduce(ParamGroup& g);
   void assign_grad(ParamGroup& g, StreamId post);
+  void drop_all_reduce_buffer(ParamGroup& g);
   void end_reduction(ParamGroup& g, StreamId post);
   GroupId group_of(uint32_t state) const { return plan_.states[state].group; }
   bool hsdp() const { return plan_.mesh.replicate > 1; }

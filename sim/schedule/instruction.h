@@ -81,6 +81,7 @@ struct Work {
   DType dtype = DType::fp32;
   KernelClass kernel = KernelClass::pointwise;
   ReduceOp op = ReduceOp::none;
+  bool recomputed = false;  // by activation checkpointing
   CommId comm;
   GroupId group;
   int64_t m = 0, n = 0, k = 0, batch = 1;

@@ -181,7 +181,9 @@ RegionTape::Slots RegionTape::play(const std::vector<OpAction>& micros, Category
       continue;
     }
     if (m.act != Act::alloc) {
-      launch(make_work(m));
+      Work w = make_work(m);
+      w.recomputed = made == Category::recomputed_activations;
+      launch(w);
       continue;
     }
     Category category = made;

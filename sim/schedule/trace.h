@@ -5,6 +5,8 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "sim/base/units.h"
@@ -16,8 +18,20 @@ struct MarkRow {
   uint32_t mark = 0;      // index into Schedule::marks
   uint32_t launches = 0;  // launches issued before it
   Time host;
-  Bytes allocated = 0;       // live bytes, each buffer rounded up to 512
-  Bytes allocated_peak = 0;  // since the step began
+  Bytes allocated = 0;       // live: each buffer rounded up to 512; blocks: the blocks' sizes
+  Bytes allocated_peak = 0;  // since the step began, as the other peaks
+  // Level blocks.
+  Bytes active = 0, active_peak = 0;
+  Bytes reserved = 0, reserved_peak = 0;
+};
+
+// Where a run ended for want of memory (level blocks).
+struct MemoryFailure {
+  uint32_t buffer = 0;    // that found no room
+  uint32_t marks = 0;     // rows of marks passed before
+  Bytes requested = 0;
+  Bytes missing = 0;      // of the device: the segment's size less what was free
+  std::string message;    // PyTorch's
 };
 
 struct Trace {
@@ -27,6 +41,7 @@ struct Trace {
 
   Bytes peak = 0;                                   // highest live bytes of the last step played
   std::array<Bytes, kCategories> peak_by_category{};  // who held them then
+  std::optional<MemoryFailure> out_of_memory;
   uint32_t peak_mark = 0;  // row of `marks` that ends the phase it fell in
 };
 

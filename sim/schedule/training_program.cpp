@@ -243,6 +243,10 @@ class TrainingProgram::Impl::Hooks : public ModuleHooks {
 };
 
 void TrainingProgram::Impl::initialize() {
+  // The first tensor that a process makes on the device leaves a small segment behind.
+  const BufferId first = host_.buffer(4, kCompute, Category::temporary);
+  host_.alloc(first);
+  host_.free(first);
   fsdp_.initialize();
   std::vector<OptimizerParam> params;
   for (const Fsdp2::Sharded& p : fsdp_.sharded())
@@ -536,9 +540,13 @@ void TrainingProgram::Impl::execute(uint32_t n, Engine::Grads& in, Engine::Grads
 void TrainingProgram::Impl::micro_batch(int step, int64_t k, bool last) {
   fsdp_.begin_micro_batch(last);
   // Gradients of unsynchronized micro-batches gather in the reduce type until one synchronizes.
-  grad_mode_ = accumulating_              ? GradMode::add
-               : !fsdp_.syncs_gradients() ? GradMode::first
-                                          : GradMode::steal;
+  // A type that is no wider than the gradient's is cast to as the gradient arrives in any case.
+  const DType reduce = reduce_dtype(training_.precision);
+  const DType compute = compute_dtype(training_.precision);
+  const bool narrow = reduce != compute && bytes_of(reduce) <= bytes_of(compute);
+  grad_mode_ = accumulating_                        ? GradMode::add
+               : !fsdp_.syncs_gradients() || narrow ? GradMode::first
+                                                    : GradMode::steal;
   accumulating_ = !fsdp_.syncs_gradients();
   engine_.clear();
   nodes_.clear();

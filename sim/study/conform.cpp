@@ -347,31 +347,45 @@ double relative(Bytes recorded, Bytes simulated) {
 
 void memory(const RunRecord& seen, const RunRecord& sim, Checks& checks, Differ& differ) {
   if (seen.memory.empty()) return;
-  double allocated = 0, peak = 0;
-  std::string where_allocated, where_peak;
-  for (const MemoryMark& m : seen.memory) {
-    if (m.oom) continue;
-    const auto it = std::find_if(sim.memory.begin(), sim.memory.end(),
-                                 [&](const MemoryMark& x) { return x.phase == m.phase; });
-    const MemoryMark none;
-    const MemoryMark& got = it == sim.memory.end() ? none : *it;
-    const double a = relative(m.allocated, got.allocated),
-                 p = relative(m.allocated_peak, got.allocated_peak);
-    if (a > allocated) {
-      allocated = a;
-      where_allocated = fmt::format("allocated: {}: expected {}, got {}", m.phase, m.allocated,
-                                    got.allocated);
+  struct Column {
+    const char* name;
+    std::optional<Bytes> (*of)(const MemoryMark&);
+    std::optional<double> Checks::*error;
+  };
+  static const Column columns[] = {
+      {"allocated", [](const MemoryMark& m) { return std::optional(m.allocated); },
+       &Checks::allocated_error},
+      {"peak", [](const MemoryMark& m) { return std::optional(m.allocated_peak); },
+       &Checks::peak_error},
+      {"active", [](const MemoryMark& m) { return m.active_peak; }, &Checks::active_error},
+      {"reserved", [](const MemoryMark& m) { return m.reserved_peak; }, &Checks::reserved_error},
+  };
+  for (const Column& column : columns) {
+    std::optional<double> worst;
+    std::string where;
+    for (const MemoryMark& m : seen.memory) {
+      const auto it = std::find_if(sim.memory.begin(), sim.memory.end(),
+                                   [&](const MemoryMark& x) { return x.phase == m.phase; });
+      const auto expected = column.of(m);
+      if (!expected) continue;
+      const auto got = it == sim.memory.end() ? std::optional<Bytes>(0) : column.of(*it);
+      if (!got) continue;
+      const double e = relative(*expected, *got);
+      if (e > worst.value_or(0))
+        where = fmt::format("{}: {}: expected {}, got {}", column.name, m.phase, *expected, *got);
+      worst = std::max(worst.value_or(0), e);
     }
-    if (p > peak) {
-      peak = p;
-      where_peak = fmt::format("peak: {}: expected {}, got {}", m.phase, m.allocated_peak,
-                               got.allocated_peak);
-    }
+    checks.*column.error = worst;
+    if (worst.value_or(0) > 0) differ.out.push_back(where);
   }
-  checks.allocated_error = allocated;
-  checks.peak_error = peak;
-  if (allocated > 0) differ.out.push_back(where_allocated);
-  if (peak > 0) differ.out.push_back(where_peak);
+  // The same mark is the last one passed, and the same phase fails.
+  const bool expected = seen.memory.back().oom, got = sim.memory.back().oom;
+  checks.oom = expected == got && (!expected || seen.memory.size() == sim.memory.size());
+  if (!*checks.oom)
+    differ.out.push_back(fmt::format(
+        "oom: expected {}, got {}",
+        expected ? fmt::format("after {} marks", seen.memory.size() - 1) : "none",
+        got ? fmt::format("after {} marks", sim.memory.size() - 1) : "none"));
 }
 
 bool shapes(const RunRecord& seen, const RunRecord& sim, Differ& differ) {
@@ -464,9 +478,21 @@ RunRecord simulate_recording(const Scenario& scenario) {
     r.sections.back().calls.push_back(c);
   });
   r.sections.pop_back();
-  for (const MarkRow& row : s.trace.marks)
-    r.memory.push_back({s.schedule.marks[row.mark].name, row.allocated, row.allocated_peak, {}, {},
-                        false});
+  const bool blocks = scenario.options.memory == MemoryLevel::blocks;
+  for (const MarkRow& row : s.trace.marks) {
+    MemoryMark& m = r.memory.emplace_back();
+    m.phase = s.schedule.marks[row.mark].name;
+    m.allocated = row.allocated;
+    m.allocated_peak = row.allocated_peak;
+    if (!blocks) continue;
+    m.active_peak = row.active_peak;
+    m.reserved_peak = row.reserved_peak;
+  }
+  if (s.trace.out_of_memory) {
+    MemoryMark& m = r.memory.emplace_back();
+    m.phase = "oom";
+    m.oom = true;
+  }
   return r;
 }
 

@@ -3,6 +3,9 @@
 #include <functional>
 #include <map>
 
+#include "sim/base/error.h"
+#include "sim/memory/allocator_settings.h"
+
 namespace shardsim {
 
 namespace {
@@ -312,6 +315,8 @@ void read_environment(const json& e, Scenario& s) {
       f.host_us = number(key, value);
     else if (key == "FAKE_MEM_GIB")
       gib = number(key, value);
+    else if (key == "PYTORCH_CUDA_ALLOC_CONF" && value.is_string())
+      s.options.allocator = value.get<std::string>();
     else
       skip("environment." + key, value);
   }
@@ -337,6 +342,12 @@ RecordedProgram recorded_program(const json& program, const json& environment,
     s.cluster.gpus_per_node = 8;
     s.cluster.nodes = static_cast<int>(ceil_div(s.training.mesh.world(), 8));
     s.options.max_steps = r.steps;
+    s.options.memory = MemoryLevel::blocks;
+    try {
+      parse_allocator_settings(s.options.allocator);
+    } catch (const Error& e) {
+      throw Skip{std::string("environment.PYTORCH_CUDA_ALLOC_CONF = ") + e.what()};
+    }
   } catch (const Skip& e) {
     r.skipped = e.reason;
   } catch (const json::exception& e) {

@@ -1,5 +1,7 @@
 #include "sim/study/simulate.h"
 
+#include <memory>
+
 #include "sim/cost/flat.h"
 #include "sim/cost/roofline.h"
 #include "sim/schedule/training_program.h"
@@ -12,13 +14,20 @@ CostTable price(const Scenario& scenario, const Schedule& schedule) {
              : roofline_costs(scenario.cluster, schedule);
 }
 
+std::unique_ptr<Machine> make_machine(const Scenario& scenario) {
+  if (scenario.options.memory == MemoryLevel::live) return std::make_unique<Machine>();
+  const Gpu& gpu = scenario.cluster.gpu;
+  return std::make_unique<Machine>(parse_allocator_settings(scenario.options.allocator),
+                                   DeviceMemory{gpu.memory_bytes, gpu.context_bytes});
+}
+
 Simulation simulate(const Scenario& scenario, Until until) {
   Simulation s;
   s.model = build_model(scenario.model);
   s.plan = build_plan(s.model, scenario.training);
   TrainingProgram program(s.model, s.plan, scenario, s.schedule);
   program.initialize();
-  Machine machine;
+  const std::unique_ptr<Machine> machine = make_machine(scenario);
   CostTable costs;
   Machine::State before;
   Time step_began, last_length{-1};
@@ -27,13 +36,14 @@ Simulation simulate(const Scenario& scenario, Until until) {
     ++s.steps;
     // A step may launch works that did not exist before it.
     if (costs.work.size() != s.schedule.works.size()) costs = price(scenario, s.schedule);
-    machine.play(s.schedule, costs, s.trace);
-    const Machine::State now = machine.state();
-    const Time length = machine.host_now() - step_began;
+    machine->play(s.schedule, costs, s.trace);
+    if (s.trace.out_of_memory) break;
+    const Machine::State now = machine->state();
+    const Time length = machine->now() - step_began;
     s.steady = s.steps > 1 && now == before && length == last_length;
     if (s.steady && until == Until::steady) break;
     before = now;
-    step_began = machine.host_now();
+    step_began = machine->now();
     last_length = length;
   }
   return s;

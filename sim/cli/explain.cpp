@@ -1,0 +1,243 @@
+// `shardsim explain`: what a scenario means, without any timing: the groups, their padding and bytes,
+// what each step communicates, and the memory that is held throughout.
+#include <fmt/format.h>
+
+#include <array>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "sim/cli/command.h"
+#include "sim/cli/table.h"
+#include "sim/config/scenario.h"
+#include "sim/study/run_report.h"
+#include "sim/study/simulate.h"
+
+namespace shardsim {
+namespace {
+
+using nlohmann::ordered_json;
+
+// Launches and collectives of the last step that was laid out.
+struct StepCounts {
+  int64_t products = 0, kernels = 0, copies = 0, host_calls = 0;
+  int64_t instructions = 0;
+  struct Collective {
+    int64_t count = 0;
+    Bytes bytes = 0;
+  };
+  std::map<std::array<uint32_t, 2>, Collective> collectives;  // kind, communicator
+};
+
+StepCounts count(const Schedule& schedule) {
+  StepCounts c;
+  schedule.for_each([&](const Instr& in, const Segment&) {
+    if (in.kind == Kind::Mark && schedule.marks[in.a].begins_step &&
+        in.a + 1 < schedule.marks.size()) {
+      c = {};
+      return;
+    }
+    ++c.instructions;
+    switch (in.kind) {
+      case Kind::Alloc:
+      case Kind::Free:
+      case Kind::PinnedTake: return;
+      default: ++c.host_calls;
+    }
+    if (in.kind != Kind::Launch) return;
+    const Work& w = schedule.works[in.a];
+    if (is_collective(w.kind)) {
+      auto& x = c.collectives[{static_cast<uint32_t>(w.kind), w.comm.v}];
+      ++x.count;
+      x.bytes += w.bytes;
+    } else if (w.kind == WorkKind::Gemm) {
+      ++c.products;
+    } else if (w.kind == WorkKind::Kernel) {
+      ++c.kernels;
+    } else {
+      ++c.copies;
+    }
+  });
+  return c;
+}
+
+struct Resident {
+  Bytes parameters = 0, gradients = 0, optimizer = 0;
+};
+
+// What a rank holds between the backward and the optimizer step, with PyTorch's padding, each
+// tensor rounded up to 512 bytes.
+Resident resident(const Plan& plan, const Training& t) {
+  Resident r;
+  const int64_t o = bytes_of(t.precision.storage);
+  const Optimizer& opt = t.optimizer;
+  const int states = opt.name == Optimizer::Name::none ? 0
+                     : opt.name == Optimizer::Name::sgd ? (opt.momentum ? 1 : 0)
+                                                        : 2;
+  for (const Group& g : plan.groups) {
+    r.gradients += round_block(g.shard * o);
+    for (const ShardedParam& p : g.params) {
+      r.parameters += round_block(p.shard * o);
+      r.optimizer += states * round_block(p.local * o);
+      if (opt.implementation == Optimizer::Implementation::fused && states == 2)
+        r.optimizer += round_block(4);
+    }
+  }
+  return r;
+}
+
+// Rows that differ in their numbers only by a running index in the name stand once.
+struct Run {
+  size_t first = 0, count = 1;
+};
+
+std::vector<Run> runs(const std::vector<GroupRow>& rows) {
+  std::vector<Run> out;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (!out.empty()) {
+      const GroupRow &a = rows[out.back().first], &b = rows[i];
+      if (a.numel == b.numel && a.padded_numel == b.padded_numel && a.reshard == b.reshard &&
+          a.shard_bytes == b.shard_bytes) {
+        ++out.back().count;
+        continue;
+      }
+    }
+    out.push_back({i, 1});
+  }
+  return out;
+}
+
+std::string gib(Bytes b) {
+  return b >= kGiB   ? fmt::format("{:.2f} GiB", static_cast<double>(b) / static_cast<double>(kGiB))
+         : b >= kMiB ? fmt::format("{:.2f} MiB", static_cast<double>(b) / static_cast<double>(kMiB))
+                     : fmt::format("{} B", b);
+}
+
+int explain(const std::string& path, const Context& context) {
+  Scenario scenario = load_scenario(path);
+  // Two steps are laid out: the first makes the optimizer's state.
+  scenario.options.max_steps = 2;
+  const Simulation s = simulate(scenario, Until::max_steps);
+  const Training& t = scenario.training;
+  const std::vector<GroupRow> rows = group_rows(s.model, s.plan, t);
+  const ModelFacts model = model_facts(scenario, s.model);
+  const StepCounts counts = count(s.schedule);
+  const Resident held = resident(s.plan, t);
+  int64_t padding = 0, empty = 0, uneven = 0;
+  for (const Group& g : s.plan.groups) {
+    padding += g.padded() - g.numel;
+    for (const ShardedParam& p : g.params) {
+      if (p.shard * g.ranks != p.numel) ++uneven;
+      // The last rank holds nothing where the rows do not reach it.
+      const Shape& shape = s.model.params[p.id.v].shape;
+      if (local_numel(shape.dim[0], shape.rest(), g.ranks, g.ranks - 1) == 0) ++empty;
+    }
+  }
+
+  if (context.format == Format::csv) {
+    write_output(context, groups_csv(rows));
+    return kOk;
+  }
+  if (context.format == Format::json) {
+    ordered_json j;
+    j["schema_version"] = 1;
+    j["name"] = scenario.name;
+    j["model"] = {{"name", model.name},
+                  {"params", model.params},
+                  {"modules", s.model.modules.size()},
+                  {"parameters", s.model.params.size()},
+                  {"flops_per_token", model.flops_per_token},
+                  {"hfu_flops_per_token", model.hardware_flops_per_token}};
+    j["mesh"] = {{"replicate", t.mesh.replicate}, {"shard", t.mesh.shard}};
+    j["groups"] = ordered_json::array();
+    for (const GroupRow& r : rows)
+      j["groups"].push_back({{"name", r.name},
+                             {"numel", r.numel},
+                             {"padded_numel", r.padded_numel},
+                             {"shard_bytes", r.shard_bytes},
+                             {"all_gather_bytes", r.all_gather_bytes},
+                             {"reduce_scatter_bytes", r.reduce_scatter_bytes},
+                             {"reshard", r.reshard}});
+    j["padding_elements"] = padding;
+    j["uneven_parameters"] = uneven;
+    j["parameters_with_empty_shards"] = empty;
+    j["collectives_per_step"] = ordered_json::array();
+    for (const auto& [key, x] : counts.collectives)
+      j["collectives_per_step"].push_back(
+          {{"kind", name_of(static_cast<WorkKind>(key[0]))},
+           {"communicator", s.schedule.comms[key[1]].name},
+           {"ranks", s.schedule.comms[key[1]].size},
+           {"count", x.count},
+           {"bytes_total", x.bytes}});
+    j["launches_per_step"] = {{"products", counts.products},
+                              {"kernels", counts.kernels},
+                              {"copies", counts.copies},
+                              {"host_calls", counts.host_calls}};
+    j["resident_bytes"] = {{"parameters", held.parameters},
+                           {"gradients", held.gradients},
+                           {"optimizer_state", held.optimizer}};
+    write_output(context, j.dump(2) + "\n");
+    return kOk;
+  }
+
+  std::string out = fmt::format("{}\n\n", scenario.name);
+  out += fmt::format("model    {}: {} parameters in {} tensors, {} modules, {:.2f} GFLOP a token\n",
+                     model.name, model.params, s.model.params.size(), s.model.modules.size(),
+                     model.flops_per_token / 1e9);
+  out += fmt::format("mesh     {} rank{}: shard {}, replicate {}\n", t.mesh.world(),
+                     t.mesh.world() == 1 ? "" : "s", t.mesh.shard, t.mesh.replicate);
+  out += fmt::format("types    stored {}, computed {}, reduced {}\n", name_of(t.precision.storage),
+                     name_of(compute_dtype(t.precision)), name_of(reduce_dtype(t.precision)));
+  out += fmt::format("padding  {} elements; {} of {} tensors uneven, {} with an empty shard\n\n",
+                     padding, uneven, s.model.params.size(), empty);
+  Table groups({{"group", "group"},
+                {"count", "of them"},
+                {"numel", "elements"},
+                {"padded", "padded to"},
+                {"shard", "shard"},
+                {"all_gather", "all-gather"},
+                {"reduce_scatter", "reduce-scatter"},
+                {"reshard", "reshard"}});
+  for (const Run& r : runs(rows)) {
+    const GroupRow& g = rows[r.first];
+    std::string name = g.name.empty() ? "(root)" : g.name;
+    if (r.count > 1) name += " .. " + rows[r.first + r.count - 1].name;
+    groups.add({name, static_cast<int64_t>(r.count), g.numel, g.padded_numel, gib(g.shard_bytes),
+                gib(g.all_gather_bytes), gib(g.reduce_scatter_bytes), g.reshard});
+  }
+  out += groups.text() + "\n";
+  Table collectives({{"kind", "each step"},
+                     {"communicator", "communicator"},
+                     {"ranks", "ranks"},
+                     {"count", "count"},
+                     {"bytes", "whole bytes"}});
+  for (const auto& [key, x] : counts.collectives)
+    collectives.add({std::string(name_of(static_cast<WorkKind>(key[0]))),
+                     s.schedule.comms[key[1]].name, s.schedule.comms[key[1]].size, x.count,
+                     gib(x.bytes)});
+  out += collectives.text() + "\n";
+  out += fmt::format("launches a step   {} products, {} kernels, {} copies; {} host calls\n",
+                     counts.products, counts.kernels, counts.copies, counts.host_calls);
+  out += fmt::format("a rank holds      parameters {}, gradients {}, optimizer state {}\n",
+                     gib(held.parameters), gib(held.gradients), gib(held.optimizer));
+  write_output(context, out);
+  return kOk;
+}
+
+}  // namespace
+
+void add_explain(CLI::App& app, Context& context) {
+  auto path = std::make_shared<std::string>();
+  CLI::App* command = app.add_subcommand(
+      "explain", "Shows groups, padding, bytes and counts of a scenario, without timing");
+  command->add_option("scenario", *path, "A scenario (.yaml)")->required();
+  add_output_options(*command, context);
+  command->footer(
+      "Examples:\n"
+      "  shardsim explain scenarios/llama3-8b-fsdp2-h100x8.yaml\n"
+      "  shardsim explain scenarios/small/gpt2-a100x4.yaml --format csv");
+  command->callback(
+      [path, &context] { context.run = [path, &context] { return explain(*path, context); }; });
+}
+
+}  // namespace shardsim

@@ -1,0 +1,108 @@
+// `shardsim run`: one scenario, simulated.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <memory>
+#include <sstream>
+
+#include "sim/base/error.h"
+#include "sim/cli/command.h"
+#include "sim/config/scenario.h"
+#include "sim/report/chrome_trace.h"
+#include "sim/schedule/graph/schedule_graph.h"
+#include "sim/study/run_report.h"
+#include "sim/study/simulate.h"
+
+namespace shardsim {
+namespace {
+
+struct RunOptions {
+  std::string scenario, trace, graph;
+  int64_t rank = 0;
+};
+
+std::vector<std::string> names_of(const StepReport& report) {
+  std::vector<std::string> names;
+  for (const GroupRow& g : report.groups) names.push_back(g.name);
+  return names;
+}
+
+std::string trace_text(const RunOptions& options, const Scenario& scenario, const Simulation& s,
+                       const StepReport& report) {
+  const int64_t world = scenario.training.mesh.world();
+  if (options.rank < 0 || options.rank >= world)
+    throw Error(fmt::format("--rank: expected a rank from 0 to {}, got {}", world - 1, options.rank),
+                {}, "the scenario's mesh has that many ranks");
+  ChromeTraceOptions o;
+  o.rank = options.rank;
+  o.world = world;
+  o.gpu = scenario.cluster.gpu;
+  o.host_call = price(scenario, s.schedule).host_call;
+  o.trace_name = std::filesystem::path(options.trace).filename().string();
+  std::ostringstream out;
+  write_chrome_trace(out, s.schedule, s.trace, names_of(report), o);
+  return out.str();
+}
+
+std::string graph_text(const RunOptions& options, const Scenario& scenario, const Simulation& s,
+                       const StepReport& report) {
+  const bool dot = std::filesystem::path(options.graph).extension() == ".dot";
+  if (!dot && std::filesystem::path(options.graph).extension() != ".json")
+    throw Error("--graph: expected a file name that ends in .json or .dot, got '" + options.graph +
+                    "'",
+                {}, ".dot is for graphviz, .json also holds slack and the critical path");
+  const ScheduleGraph graph = build_graph(s.schedule);
+  const std::vector<std::string> names = names_of(report);
+  std::ostringstream out;
+  if (dot)
+    write_graphviz(out, graph, s.schedule, names);
+  else
+    write_graph_json(out, graph,
+                     weights_from_trace(graph, s.trace, price(scenario, s.schedule).host_call),
+                     s.schedule, names);
+  return out.str();
+}
+
+int run(const RunOptions& options, const Context& context) {
+  const Scenario scenario = load_scenario(options.scenario);
+  const Simulation s = simulate(scenario);
+  const StepReport report = run_report(scenario, s);
+  if (!s.steady)
+    fmt::print(stderr,
+               "note: {} steps did not reach a steady state; options.max_steps plays more\n",
+               s.steps);
+  if (!options.trace.empty())
+    write_file(context, options.trace, trace_text(options, scenario, s, report));
+  if (!options.graph.empty()) write_file(context, options.graph, graph_text(options, scenario, s, report));
+  switch (context.format) {
+    case Format::table: write_output(context, report_table(report)); break;
+    case Format::json: write_output(context, report_json(report)); break;
+    case Format::csv: write_output(context, groups_csv(report.groups)); break;
+  }
+  return kOk;
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, Context& context) {
+  auto options = std::make_shared<RunOptions>();
+  CLI::App* command = app.add_subcommand(
+      "run", "Simulates training steps: time, exposed communication and why, peak memory");
+  command->add_option("scenario", options->scenario, "A scenario (.yaml)")->required();
+  command->add_option("--trace", options->trace,
+                      "Also writes a Chrome trace of one rank, for Perfetto (ui.perfetto.dev)");
+  command->add_option("--rank", options->rank,
+                      "The rank that --trace names; all ranks run alike (default 0)");
+  command->add_option("--graph", options->graph,
+                      "Also writes the schedule graph: .json, with slack and critical path, or .dot");
+  add_output_options(*command, context);
+  command->footer(
+      "--format csv gives the parameter groups. Examples:\n"
+      "  shardsim run scenarios/llama3-8b-fsdp2-h100x8.yaml\n"
+      "  shardsim run scenarios/small/stack-flat.yaml --format json -o report.json\n"
+      "  shardsim run scenarios/small/stack-flat.yaml --trace rank0.pt.trace.json");
+  command->callback(
+      [options, &context] { context.run = [options, &context] { return run(*options, context); }; });
+}
+
+}  // namespace shardsim

@@ -1,0 +1,99 @@
+#include "sim/study/run_report.h"
+
+#include "sim/model/program.h"
+
+namespace shardsim {
+
+namespace {
+
+// FLOPs of products and attention in the last step, and those of them that were recomputed.
+struct StepFlops {
+  int64_t all = 0, recomputed = 0;
+};
+
+StepFlops step_flops(const Schedule& schedule) {
+  StepFlops f;
+  schedule.for_each([&](const Instr& in, const Segment&) {
+    if (in.kind == Kind::Mark && schedule.marks[in.a].begins_step) {
+      // The mark after the last step begins none.
+      if (&schedule.marks[in.a] != &schedule.marks.back()) f = {};
+      return;
+    }
+    if (in.kind != Kind::Launch) return;
+    const Work& w = schedule.works[in.a];
+    if (w.kind != WorkKind::Gemm && w.kernel != KernelClass::attention) return;
+    f.all += w.flops;
+    if (w.recomputed) f.recomputed += w.flops;
+  });
+  return f;
+}
+
+double peak_tflops(const Gpu& gpu, DType compute) {
+  switch (compute) {
+    case DType::bf16: return gpu.bf16_tflops;
+    case DType::fp16: return gpu.fp16_tflops;
+    // PyTorch multiplies fp32 matrices in fp32 unless TF32 is allowed.
+    default: return gpu.fp32_tflops;
+  }
+}
+
+}  // namespace
+
+std::vector<GroupRow> group_rows(const Model& model, const Plan& plan, const Training& training) {
+  std::vector<GroupRow> rows;
+  rows.reserve(plan.groups.size());
+  for (const Group& g : plan.groups) {
+    GroupRow r;
+    r.name = g.modules.size() == 1 && g.modules[0].v == 0 ? "" : g.name(model);
+    r.numel = g.numel;
+    r.padded_numel = g.padded();
+    r.shard_bytes = g.shard * bytes_of(training.precision.storage);
+    r.all_gather_bytes = all_gather_bytes(g, training.precision);
+    r.reduce_scatter_bytes = reduce_scatter_bytes(g, training.precision);
+    const ShardState& s = plan.states[g.state];
+    r.reshard = s.reshard == Reshard::Kind::to   ? std::to_string(s.reshard_ranks)
+                : s.reshard == Reshard::Kind::no ? "false"
+                                                 : "true";
+    rows.push_back(std::move(r));
+  }
+  return rows;
+}
+
+ModelFacts model_facts(const Scenario& scenario, const Model& model) {
+  ModelFacts f;
+  f.name = model.architecture.name;
+  f.params = model.numel();
+  f.flops_per_token =
+      static_cast<double>(model_flops_per_token(model, scenario.training.seq_len));
+  f.hardware_flops_per_token = f.flops_per_token;
+  const bool decoder = model.architecture.family == Family::llama ||
+                       model.architecture.family == Family::gpt2;
+  f.mfu_definition = decoder ? "6 (N - embedding) + 12 layers heads head_dim seq_len FLOPs a token "
+                               "over the dense peak of the compute type (torchtitan)"
+                             : "6 N FLOPs a row over the dense peak of the compute type";
+  return f;
+}
+
+StepReport run_report(const Scenario& scenario, const Simulation& s) {
+  const Training& t = scenario.training;
+  RunFacts run;
+  run.name = scenario.name;
+  run.strategy = "fsdp2";
+  run.cluster = scenario.cluster;
+  run.world = t.mesh.world();
+  const bool decoder =
+      scenario.model.family == Family::llama || scenario.model.family == Family::gpt2;
+  run.tokens_per_step = t.micro_batch * t.grad_accum * (decoder ? t.seq_len : 1);
+  const DType compute = compute_dtype(t.precision);
+  run.peak_tflops = peak_tflops(scenario.cluster.gpu, compute);
+  run.compute_dtype = name_of(compute);
+  ModelFacts model = model_facts(scenario, s.model);
+  const StepFlops f = step_flops(s.schedule);
+  if (f.all > f.recomputed)
+    model.hardware_flops_per_token *=
+        static_cast<double>(f.all) / static_cast<double>(f.all - f.recomputed);
+  return make_step_report(std::move(run), std::move(model), group_rows(s.model, s.plan, t),
+                          s.schedule, s.trace);
+}
+
+}  // namespace shardsim

@@ -1,0 +1,209 @@
+// Vectors are those of spec/cost-model.md section F, by their numbers; tolerance 0.1 %.
+#include "sim/cost/roofline.h"
+
+#include <gtest/gtest.h>
+
+#include "sim/base/error.h"
+#include "sim/cluster/catalogue.h"
+
+namespace shardsim {
+namespace {
+
+GpuRates rates(const char* name) { return rates_of(find_gpu(name).value()); }
+
+void expect_within(double got, double want, double fraction) {
+  EXPECT_NEAR(got, want, want * fraction);
+}
+
+Bytes product_bytes(int64_t m, int64_t n, int64_t k) { return 2 * (m * k + k * n + m * n); }
+
+double product(const char* gpu, int64_t m, int64_t n, int64_t k) {
+  return product_us(rates(gpu), m, n, k, 1, DType::bf16, product_bytes(m, n, k));
+}
+
+TEST(Roofline, Vector36SustainedProducts) {
+  expect_within(product("a100-sxm4-80gb", 4096, 8192, 4096), 1179.0, 1e-3);
+  expect_within(product("h100-sxm5-80gb", 5120, 4096, 5120), 332.6, 1e-3);
+  expect_within(product("h100-sxm5-96gb", 14336, 8192, 4096), 1568.4, 1e-3);
+  expect_within(product("h100-sxm5-80gb", 14336, 8192, 4096), 1488.8, 1e-3);
+}
+
+TEST(Roofline, Vectors26To28ThinForm) {
+  const auto thin = [](const char* gpu, int64_t m) {
+    return thin_product_us(rates(gpu), m, 57344, 8192, 1, DType::bf16,
+                           product_bytes(m, 57344, 8192));
+  };
+  expect_within(thin("h100-sxm5-80gb", 4096), 5562.7, 1e-3);
+  expect_within(thin("h100-sxm5-80gb", 16), 355.4, 1e-3);
+  expect_within(thin("a100-sxm4-80gb", 4096), 16671.9, 1e-3);
+  // Below 512 rows it is the form that a schedule gets.
+  expect_within(product("h100-sxm5-80gb", 16, 57344, 8192), 355.4, 1e-3);
+}
+
+// By hand, vector 29's grid: 4096 x 4096 in tiles of 128 x 256 is 512 tiles, 3.88 waves of 132 SMs,
+// so 4 waves and q = 4 / 3.8788 = 1.03125; both tilings are alike, and 128 x 128 has 1,024 tiles in
+// 7.758 waves, 1.08 * 8 / 7.758 = 1.11375.
+TEST(Roofline, WavesAreRoundedUp) {
+  const double flops = 2.0 * 4096 * 4096 * 4096;
+  const double rate = 989e6 * .691 * 4096 / (4096 + 128);
+  expect_within(product("h100-sxm5-80gb", 4096, 4096, 4096), flops * (1 + .03125 * .75) / rate + 3,
+                1e-9);
+}
+
+TEST(Roofline, UnalignedRowsLose30Percent) {
+  const GpuRates g = rates("a100-sxm4-80gb");  // no wave term, so only alignment differs
+  const double aligned = product_us(g, 4096, 4096, 4096, 1, DType::bf16, 0) - 3;
+  const double unaligned = product_us(g, 4092, 4096, 4096, 1, DType::bf16, 0) - 3;
+  expect_within(unaligned, aligned * 4092 / 4096 / .7, 1e-9);
+  // 4092 fp32 are a multiple of 16 bytes.
+  const double fp32 = product_us(g, 4092, 4096, 4096, 1, DType::fp32, 0) - 3;
+  expect_within(fp32, 2.0 * 4092 * 4096 * 4096 / (19.5e6 * .796 * 4096 / 4352), 1e-9);
+}
+
+TEST(Roofline, Vector37Attention) {
+  // Causal, B 1, H 32, S 8192, D 128: 2 * 32 * 8192^2 * 128 FLOPs, backward 2.5 times that.
+  const double f = 2.0 * 32 * 8192 * 8192 * 128;
+  const auto us = [&](const char* gpu, bool backward) {
+    return attention_us(rates(gpu), backward ? 2.5 * f : f, 8192, 128, backward);
+  };
+  expect_within(us("a100-sxm4-80gb", false), 2812, 2e-3);
+  expect_within(us("a100-sxm4-80gb", true), 8169, 2e-3);
+  expect_within(us("h100-sxm5-80gb", false), 1630, 2e-3);
+  expect_within(us("h100-sxm5-80gb", true), 5219, 2e-3);
+  expect_within(us("h100-sxm5-96gb", false), 1811, 2e-3);
+  expect_within(us("h100-sxm5-96gb", true), 5798, 2e-3);
+}
+
+TEST(Roofline, AttentionRatesGoByLog2OfLength) {
+  const GpuRates g = rates("h100-sxm5-80gb");
+  const auto rate = [&](int64_t s) { return 1e12 / (attention_us(g, 1e12, s, 128, false) - 3); };
+  expect_within(rate(100), 220e6 * 1.03, 1e-9);
+  expect_within(rate(1024), 260e6 * 1.03, 1e-9);
+  expect_within(rate(65536), 335e6 * 1.03, 1e-9);
+  // log2(1448.15 / 1024) = 0.5 up to rounding of the length: halfway from 260 to 298.
+  expect_within(rate(1448), 279e6 * 1.03, 1e-3);
+  expect_within(1e12 / (attention_us(g, 1e12, 1024, 64, false) - 3), 260e6 * 1.03 * .82, 1e-9);
+}
+
+TEST(Roofline, Vector38MemoryBound) {
+  const auto us = [](const char* gpu, KernelClass k) {
+    return memory_bound_us(rates(gpu), k, 134'217'728);
+  };
+  expect_within(us("a100-sxm4-80gb", KernelClass::pointwise), 79.8, 1e-3);
+  expect_within(us("a100-sxm4-80gb", KernelClass::strided), 197.2, 1e-3);
+  expect_within(us("h100-sxm5-80gb", KernelClass::pointwise), 50.5, 1e-3);
+  expect_within(us("h100-sxm5-80gb", KernelClass::strided), 123.9, 1e-3);
+  expect_within(us("h100-sxm5-96gb", KernelClass::pointwise), 62.5, 1e-3);
+  expect_within(us("h100-sxm5-96gb", KernelClass::strided), 154.0, 1e-3);
+  EXPECT_EQ(memory_bound_us(rates("h100-sxm5-80gb"), KernelClass::pointwise, 16), 2.5);
+}
+
+TEST(Roofline, Vectors22And39RingGathers) {
+  const auto gather = [](double alpha, double bus, int64_t n, Bytes s) {
+    return ring_us(WorkKind::AllGather, {alpha, bus}, n, s);
+  };
+  expect_within(gather(9.9, 359, 256, 32 << 20), 2617.6, 1e-4);
+  expect_within(gather(5.0, 354, 8, 436'224'000), 1113.2, 1e-4);
+  expect_within(gather(7.6, 318, 128, 436'224'000), 2326.3, 1e-4);
+  expect_within(gather(4.0, 230, 8, 436'224'000), 1687.5, 1e-4);
+  expect_within(gather(5.0, 45, 64, 404'766'720), 9169.3, 1e-4);
+}
+
+TEST(Roofline, Vector24HybridSharding) {
+  // 405e6 bf16 gradients: reduce-scatter over 8 on a node, all-reduce of an eighth over 4 nodes.
+  Cluster c;
+  c.gpus_per_node = 8;
+  c.nodes = 4;
+  c.intra = {5.9, 354};
+  c.inter = {14, 318};
+  c.rail = {14, 45};
+  expect_within(ring_us(WorkKind::ReduceScatter, link_of(c, 8, 1), 8, 810'000'000), 2043.4, 1e-4);
+  expect_within(ring_us(WorkKind::AllReduce, link_of(c, 4, 8), 4, 101'250'000), 3459.0, 1e-4);
+}
+
+TEST(Roofline, BroadcastAndReduce) {
+  // 7 * 5 + 354e6 / 354e3 = 35 + 1000.
+  EXPECT_NEAR(ring_us(WorkKind::Broadcast, {5, 354}, 8, 354'000'000), 1035, 1e-9);
+  EXPECT_NEAR(ring_us(WorkKind::Reduce, {5, 354}, 8, 354'000'000), 1035, 1e-9);
+  EXPECT_EQ(ring_us(WorkKind::AllReduce, {5, 354}, 1, 354'000'000), 2.5);
+}
+
+TEST(Roofline, LinksByThePlaceOfTheRanks) {
+  Cluster c = find_system("dgx-h100").value();
+  c.nodes = 4;
+  const auto bus = [&](int64_t n, int64_t stride) { return link_of(c, n, stride).bus_gbps; };
+  EXPECT_EQ(bus(8, 1), 354);
+  EXPECT_EQ(bus(4, 1), 354);
+  EXPECT_EQ(bus(2, 4), 354);  // ranks 0 and 4 of one node
+  EXPECT_EQ(bus(32, 1), 318);
+  EXPECT_EQ(bus(4, 8), 47.5);  // one rank a node
+  EXPECT_EQ(bus(2, 16), 47.5);
+  EXPECT_EQ(bus(8, 4), 95);  // two rails a node
+  EXPECT_EQ(link_of(c, 8, 4).alpha_us, 7.6);
+  c.rail = {};
+  EXPECT_EQ(bus(4, 8), 318.0 / 8);
+}
+
+TEST(Roofline, Table) {
+  Schedule s;
+  s.comms = {{8, 1, "shard"}};
+  const auto add = [&](WorkKind kind, Bytes bytes) -> Work& {
+    s.works.emplace_back();
+    s.works.back().kind = kind;
+    s.works.back().bytes = bytes;
+    s.works.back().dtype = DType::bf16;
+    return s.works.back();
+  };
+  Work& g = add(WorkKind::Gemm, product_bytes(5120, 4096, 5120));
+  g.m = 5120, g.n = 4096, g.k = 5120;
+  add(WorkKind::AllGather, 436'224'000).comm = {0};
+  add(WorkKind::Kernel, 134'217'728);
+  Work& forward = add(WorkKind::Kernel, 4 * 67'108'864);
+  forward.kernel = KernelClass::attention;
+  forward.flops = int64_t{2} * 32 * 8192 * 8192 * 128;
+  forward.m = forward.n = 8192, forward.k = 128, forward.batch = 32;
+  Work& backward = add(WorkKind::Kernel, 8 * 67'108'864);
+  backward = s.works[3];
+  backward.flops = backward.flops / 2 * 5;
+  // Without sizes: 2 b h s^2 d FLOPs over 4 * 2 b h s d bytes are s / 4, so the length is 8192.
+  Work& unsized = add(WorkKind::Kernel, 4 * 67'108'864);
+  unsized.kernel = KernelClass::attention;
+  unsized.flops = s.works[3].flops;
+  add(WorkKind::CopyH2D, 50'400'000);
+  add(WorkKind::CopyD2D, 67'108'864);
+  add(WorkKind::Memset, 134'217'728);
+  const CostTable t = roofline_costs(find_system("dgx-h100").value(), s);
+  ASSERT_EQ(t.work.size(), 9u);
+  const auto us = [&](size_t i) { return t.work[i].as_us(); };
+  expect_within(us(0), 332.6, 1e-3);
+  expect_within(us(1), 1113.2, 1e-4);
+  expect_within(us(2), 50.5, 1e-3);
+  expect_within(us(3), 1630, 2e-3);
+  expect_within(us(4), 5219, 2e-3);
+  expect_within(us(5), 1630, 2e-3);
+  expect_within(us(6), 1002, 1e-6);  // 2 + 50.4e6 / (0.8 * 63e3)
+  expect_within(us(7), 50.5, 1e-3);  // 64 MiB read and written
+  expect_within(us(8), 50.5, 1e-3);
+  EXPECT_EQ(t.host_call, Time::us(45));
+}
+
+TEST(Roofline, ACommunicatorThatSpansNodesNeedsANetwork) {
+  Cluster c = find_system("hgx-h100").value();
+  c.nodes = 2;
+  Schedule s;
+  s.comms = {{16, 1, "shard"}};
+  s.works.resize(1);
+  s.works[0].kind = WorkKind::AllGather;
+  s.works[0].comm = {0};
+  try {
+    roofline_costs(c, s);
+    FAIL() << "no error";
+  } catch (const Error& e) {
+    EXPECT_STREQ(e.what(),
+                 "cluster hgx-h100 has no bandwidth between nodes, but communicator shard of 16 "
+                 "ranks needs it");
+  }
+}
+
+}  // namespace
+}  // namespace shardsim
