@@ -332,10 +332,6 @@ void CachingAllocator::free_block(uint32_t b) {
   const int pool = pool_of(blocks_[b].shelf);
   const Bytes size = blocks_[b].size, requested = blocks_[b].requested;
   const uint32_t slot = blocks_[b].slot;
-  if (log_ != nullptr) {
-    const Segment& s = segments_[blocks_[b].segment];
-    log_->completed(s.number, blocks_[b].address - s.base, requested, stream_of(s.shelf));
-  }
   blocks_[b].state = BlockState::free;
   int64_t blocks = 0;
   Bytes bytes = 0;

@@ -63,14 +63,20 @@ class DeviceClock {
 // What a segment or range does: the `segment_...` rows of PyTorch's memory history.
 enum class SegmentAction : uint8_t { alloc, free, map, unmap };
 
-// For those who follow placement. `segment` counts segments and ranges by first use, from 0.
+struct SegmentEvent {
+  SegmentAction action = SegmentAction::alloc;
+  uint32_t segment = 0;  // segments and ranges count by first use, from 0
+  Bytes offset = 0;      // in it
+  Bytes bytes = 0;
+  StreamId stream = 0;
+  Bytes address = 0;     // segments and ranges lie one behind another, in the order they were made
+};
+
+// For those who follow placement.
 class AllocatorLog {
  public:
   virtual ~AllocatorLog() = default;
-  virtual void segment(SegmentAction action, uint32_t segment, Bytes offset, Bytes bytes,
-                       StreamId stream) = 0;
-  // A freed block has become free: at once, or when its events were seen.
-  virtual void completed(uint32_t segment, Bytes offset, Bytes requested, StreamId stream) = 0;
+  virtual void segment(const SegmentEvent& event) = 0;
 };
 
 // The device as cudaMalloc sees it. Both are multiples of a page in practice.
@@ -129,6 +135,7 @@ class CachingAllocator {
   };
   bool holds(uint32_t slot) const { return slot < slots_.size() && slots_[slot] != kNone; }
   Place place(uint32_t slot) const;  // of a slot that holds something
+  Bytes address(uint32_t slot) const { return blocks_[slots_[slot]].address; }
   Bytes size(uint32_t slot) const { return blocks_[slots_[slot]].size; }
 
   // Everything there is, for snapshots and checks: ranges in the order of their numbers, blocks in

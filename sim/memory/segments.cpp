@@ -57,7 +57,7 @@ void CachingAllocator::log_segment(SegmentAction action, const Block& b, Bytes a
                                    Bytes bytes) {
   if (log_ == nullptr) return;
   const Segment& s = segments_[b.segment];
-  log_->segment(action, s.number, address - s.base, bytes, stream_of(s.shelf));
+  log_->segment({action, s.number, address - s.base, bytes, stream_of(s.shelf), address});
 }
 
 bool CachingAllocator::device_take(Bytes bytes, DeviceCall call) {

@@ -152,39 +152,62 @@ void embedding(OpCode& c, const OpShape& s, const OpContext& x) {
   if (!x.param_grad) return;
   c.saved = {input(0)};
   Writer b(c.backward);
-  b.alloc(kParamGrad, s.in * row);
   if (s.rows <= 3072) {
+    b.alloc(kParamGrad, s.in * row);
     b.memset(s.in * row);
     b.kernel("embedding_backward", KernelClass::embedding, 3 * s.rows * row);
     return;
   }
-  // Sorted path. Radix sort of the ids in passes of 8 bits; the sizes of its memsets were read at
-  // T 4096 and 8192 (t), its temporaries in EmbeddingBackwardKernel.cu. Fitted at those two points.
+  // Sorted path: cub sorts the ids in p passes of 8 bits, one tile of 4096 ids at a time, then
+  // partial sums of up to ten rows are made and added (EmbeddingBackwardKernel.cu). Sizes seen at 4096
+  // and 6000 tokens, 5000 and 70000 rows; a tile of 4096 also fits 8192.
   int bits = 0;
   while ((int64_t{1} << bits) < s.in) ++bits;
   const int p = (bits + 7) / 8;
-  const Bytes t = 1024 * (s.rows / 4096 > 0 ? s.rows / 4096 : 1);
-  const Bytes partial = (s.rows / 10 + std::min(s.rows, s.in)) * s.out * 4;
-  const Bytes ids = 8 * s.rows;
-  b.alloc(temp(0), ids);
-  b.alloc(temp(1), ids);
-  b.kernel("iota", KernelClass::pointwise, ids);
+  const Bytes tiles = 1024 * ceil_div(s.rows, 4096), ids = 8 * s.rows;
+  const auto aligned = [](Bytes n) { return ceil_div(n, 256) * 256; };
+  const int64_t segments = s.rows / 10 + std::min(s.rows, s.in);
+  for (int i = 0; i < 3; ++i) b.alloc(temp(i), ids);
+  b.kernel("arange", KernelClass::pointwise, ids);
+  b.alloc(temp(3), 255 + aligned(2048 * p) + aligned(tiles) + 2 * aligned(ids) + 256);
   b.memset(4 * p);
   b.memset(2048 * p);
   b.kernel("radix_histogram", KernelClass::pointwise, ids);
   b.kernel("radix_scan", KernelClass::pointwise, 2048 * p);
   for (int i = 0; i < p; ++i) {
-    b.memset(t);
+    b.memset(tiles);
     b.kernel("radix_sort", KernelClass::pointwise, 4 * ids);
   }
-  b.memset(s.in * row);
-  b.alloc(temp(2), partial);
-  for (int i = 0; i < 7; ++i) b.kernel("embedding_segments", KernelClass::pointwise, ids);
-  b.kernel("embedding_partial_sums", KernelClass::embedding, s.rows * row + partial);
-  b.kernel("embedding_sums", KernelClass::embedding, partial + std::min(s.rows, s.in) * row);
+  b.free(temp(3));
   b.free(temp(2));
-  b.free(temp(1));
-  b.free(temp(0));
+  b.alloc(kParamGrad, s.in * row);
+  b.memset(s.in * row);
+  const Bytes scan = 1279;  // of cub, the same at both sizes
+  b.alloc(temp(4), ids);
+  b.alloc(temp(5), 8);
+  b.alloc(temp(6), ids);
+  b.alloc(temp(7), scan);
+  b.kernel("unique_scan", KernelClass::pointwise, ids);
+  b.kernel("unique_by_key", KernelClass::pointwise, 3 * ids);
+  b.free(temp(7));
+  b.free(temp(6));
+  b.alloc(temp(8), ids);
+  b.kernel("partials_per_segment", KernelClass::pointwise, 2 * ids);
+  b.alloc(temp(9), ids);
+  b.alloc(temp(10), scan);
+  b.kernel("scan", KernelClass::pointwise, ids);
+  b.kernel("scan", KernelClass::pointwise, 2 * ids);
+  b.free(temp(10));
+  b.alloc(temp(11), 8);
+  b.kernel("num_of_partial_segments", KernelClass::pointwise, 16);
+  b.alloc(temp(12), 8 * segments);
+  b.kernel("partial_segment_offset", KernelClass::pointwise, 2 * ids);
+  b.alloc(temp(13), 4 * segments * s.out);
+  b.kernel("embedding_partial_sums", KernelClass::embedding,
+           s.rows * row + 4 * std::min(segments, s.rows) * s.out);
+  b.kernel("embedding_sums", KernelClass::embedding,
+           4 * std::min(segments, s.rows) * s.out + std::min(s.rows, s.in) * row);
+  for (int i : {13, 12, 11, 9, 8, 5, 4, 1, 0}) b.free(temp(i));
 }
 
 void positions(OpCode& c, const OpShape& s, const OpContext& x) {
@@ -497,29 +520,37 @@ void attention(OpCode& c, const OpShape& s, const OpContext& x) {
     f.memset(8);
     f.attention("efficient_attention", s, 2 * q + 2 * kv, flops);
     c.saved = {input(1), input(0), input(2), kept(l), kept(0), kept(seed), kept(offset)};
-    const Bytes workspace = 4 * s.heads * d * s.rows + 128 * s.batch * s.heads;
+    // Seen at 128 and 512 tokens, 4, 12 and 16 heads of 64.
+    const Bytes workspace =
+        4 * s.heads * d * s.rows + 32 * s.batch * s.heads * ceil_div(s.seq, 128);
     b.alloc(0, q);
     b.alloc(1, grouped ? kv : q);
     b.alloc(2, grouped ? kv : q);
-    b.alloc(temp(0), lse);
     if (grouped) {
       b.alloc(temp(2), q);
       b.alloc(temp(3), q);
     }
+    b.alloc(temp(4), q);
     b.kernel("mul", KernelClass::pointwise, 3 * q);
+    b.alloc(temp(5), lse);
     b.kernel("sum", KernelClass::reduction, q);
+    b.alloc(temp(0), lse);
     b.kernel("copy", KernelClass::pointwise, 2 * lse);
+    b.free(temp(5));
+    b.free(temp(4));
     b.alloc(temp(1), workspace);
     b.memset(workspace);
     b.attention("efficient_attention_backward", s, 4 * q + 4 * kv, 5 * flops / 2);
-    b.free(temp(1));
     if (grouped) {
       b.kernel("sum", KernelClass::reduction, q + kv);
       b.kernel("sum", KernelClass::reduction, q + kv);
+    }
+    b.free(temp(0));
+    b.free(temp(1));
+    if (grouped) {
       b.free(temp(3));
       b.free(temp(2));
     }
-    b.free(temp(0));
   }
 }
 
@@ -553,7 +584,7 @@ void cross_entropy(OpCode& c, const OpShape& s, const OpContext& x) {
   const int64_t n = s.rows * s.in, e = bytes_of(x.in[0]);
   const bool cast = s.to == DType::fp32 && x.in[0] != DType::fp32;
   const int64_t w = cast ? 4 : e;
-  c.out = DType::fp32;
+  c.out = cast ? DType::fp32 : x.in[0];
   Writer f(c.forward), b(c.backward);
   const uint8_t wide = extra(0), lsm = extra(1), total = extra(2);
   if (cast) {

@@ -178,22 +178,24 @@ void Fsdp2::define(ParamGroup& g) {
   const Bytes input = p.padded() * r, output = p.shard * r;
   g.reduce_input = host_.buffer(input, kCompute, Category::reduce_scatter_buffers, g.id);
   if (compute_ == DType::fp16 && reduce_ == DType::fp32) {
-    // chunk_cat widens bf16 only: other gradients are cast into place one by one.
+    // chunk_cat widens bf16 only: other gradients are padded and cast into place one by one.
     for (const ShardedParam& q : p.params) {
       g.cast_in.push_back(host_.work(
           kernel("cast", KernelClass::pointwise, (e + r) * q.shard * ranks, reduce_, g.id)));
+      g.pad_in.push_back(
+          host_.work(copy(WorkKind::Memset, q.shard * ranks * e, g.id, "pad_gradient")));
+      g.pad_in.push_back(host_.work(copy(WorkKind::CopyD2D, q.numel * e, g.id, "pad_gradient")));
       g.padded_grads.push_back(BufferId{});
       if (q.shard * ranks != q.numel)
         g.padded_grads.back() = host_.buffer(q.shard * ranks * e, kCompute,
                                              Category::reduce_scatter_buffers, g.id);
     }
-  } else {
-    const Bytes table = chunk_cat_table(p, r);
-    g.table_in = host_.buffer(table, kCompute, Category::reduce_scatter_buffers, g.id);
-    g.table_work = host_.work(copy(WorkKind::CopyH2D, table, g.id, "chunk_cat_table"));
-    g.chunk_cat = host_.work(
-        kernel("chunk_cat", KernelClass::chunk_cat, input + p.padded() * e, reduce_, g.id));
   }
+  const Bytes table = chunk_cat_table(p, r);
+  g.table_in = host_.buffer(table, kCompute, Category::reduce_scatter_buffers, g.id);
+  g.table_work = host_.work(copy(WorkKind::CopyH2D, table, g.id, "chunk_cat_table"));
+  g.chunk_cat = host_.work(
+      kernel("chunk_cat", KernelClass::chunk_cat, input + p.padded() * e, reduce_, g.id));
   const bool divides = divide_.pre != 1 || divide_.post != 1;
   if (divide_.pre != 1)
     g.pre_divide = host_.work(kernel("div", KernelClass::pointwise, 2 * input, reduce_, g.id));
@@ -468,13 +470,21 @@ void Fsdp2::reduce(ParamGroup& g) {
   drop_all_reduce_buffer(g);
   if (hsdp() && g.has_partial) host_.wait_stream(kReduceScatter, kCompute);
   host_.alloc(g.reduce_input);
-  if (g.chunk_cat.valid()) {
+  if (g.cast_in.empty() || accumulated_) {
     host_.alloc(g.table_in);
     host_.pinned_copy(kCompute, g.table_work);
     host_.launch(kCompute, g.chunk_cat);
     host_.free(g.table_in);
   } else {
+    for (size_t i = 0; i < g.padded_grads.size(); ++i) {
+      if (!g.padded_grads[i].valid()) continue;
+      host_.alloc(g.padded_grads[i]);
+      host_.launch(kCompute, g.pad_in[2 * i]);
+      host_.launch(kCompute, g.pad_in[2 * i + 1]);
+    }
     for (WorkId w : g.cast_in) host_.launch(kCompute, w);
+    for (BufferId b : g.padded_grads)
+      if (b.valid()) host_.free(b);
   }
   // A Python list lets go of its elements from the end.
   for (auto b = g.grads.rbegin(); b != g.grads.rend(); ++b) {

@@ -33,6 +33,8 @@ class Fsdp2 {
   // set_requires_gradient_sync and its like, called before each micro-batch.
   void begin_micro_batch(bool last);
   bool syncs_gradients() const { return sync_; }
+  // Whether the gradients come in the reduce type (cast as they arrived) rather than as computed.
+  void set_gradients_in_reduce_type(bool yes) { accumulated_ = yes; }
 
   // FSDPState's hooks. A list group's are called for every member.
   // pre_forward returns true if inputs that require a gradient get the post-backward node.
@@ -88,7 +90,7 @@ class Fsdp2 {
     std::vector<BufferId> grads;   // unsharded, by position; none where there is no gradient
     BufferId reduce_input, table_in, reduce_output, partial;
     BufferId sharded_grad[2];      // equal types: reduce outputs; else their casts
-    std::vector<WorkId> cast_in;       // in place of chunk_cat, one a parameter
+    std::vector<WorkId> cast_in, pad_in;  // in place of chunk_cat: one, two a parameter
     std::vector<BufferId> padded_grads;  // for those
     WorkId table_work, chunk_cat, pre_divide, reduce_scatter, copy_reduce, add_partial, all_reduce,
         post_divide;
@@ -154,6 +156,7 @@ class Fsdp2 {
 
   bool iteration_root_ = false;
   bool final_queued_ = false;
+  bool accumulated_ = false;
   bool sync_ = true, all_reduce_ = true, last_backward_ = true, reshard_after_backward_ = true;
 };
 

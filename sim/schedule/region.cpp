@@ -101,6 +101,12 @@ class RegionTape {
     uint32_t node = 0;
     uint32_t module = 0;
   };
+  // A wrapped module whose forward is running: the caller's view of its argument.
+  struct Scope {
+    int16_t slot = 0;
+    bool cast = false;
+    Value outer;
+  };
   enum class Pass : uint8_t { train, checkpointed, recompute };
   using Slots = std::array<int32_t, kMaxSlots>;
 
@@ -145,6 +151,7 @@ class RegionTape {
   std::vector<Value> values_;  // by slot
   std::vector<Node> nodes_;
   std::vector<PreHook> pre_hooks_;
+  std::vector<Scope> scopes_;
   Engine engine_;
   std::vector<std::pair<uint32_t, Slots>> cached_;  // selective: step and its slots
   std::vector<uint32_t> node_of_step_;
@@ -326,9 +333,7 @@ void RegionTape::run_cast(int16_t slot, DType to) {
   s.rows = 1;
   s.in = values_[slot].bytes / bytes_of(values_[slot].type);
   s.to = to;
-  const int32_t old = values_[slot].storage;
   run_op(OpKind::cast, s, {slot, -1, -1}, {slot, -1, -1}, {-1, -1}, UINT32_MAX, Pass::train);
-  if (slot != 0) release(old);
 }
 
 void RegionTape::run_step(uint32_t index, Pass pass) {
@@ -345,8 +350,13 @@ void RegionTape::run_step(uint32_t index, Pass pass) {
     }
     case Step::What::enter: {
       if (!direct() || !hooks_->wrapped(step.module)) return;
+      // Inside the module the argument is another tensor: its cast, behind a post-backward node.
       const int16_t in = step.in[0];
-      if (hooks_->casts_input(step.module)) run_cast(in, options_.param);
+      scopes_.push_back({in, false, values_[in]});
+      if (hooks_->casts_input(values_[in].type)) {
+        run_cast(in, options_.param);
+        scopes_.back().cast = true;
+      }
       if (hooks_->pre_forward(step.module) && values_[in].grad) {
         Engine::Edges edges;
         edges[0] = {values_[in].node, values_[in].slot};
@@ -364,7 +374,15 @@ void RegionTape::run_step(uint32_t index, Pass pass) {
       const int16_t out = step.out[0];
       if (hooks_->post_forward(step.module) && values_[out].grad)
         pre_hooks_.push_back({values_[out].node, step.module});
-      if (hooks_->casts_output(step.module)) run_cast(out, hooks_->output_type());
+      if (hooks_->casts_output(values_[out].type)) {
+        const int32_t narrow = values_[out].storage;
+        run_cast(out, hooks_->output_type());
+        release(narrow);
+      }
+      const Scope scope = scopes_.back();
+      scopes_.pop_back();
+      if (scope.cast) release(values_[scope.slot].storage);
+      values_[scope.slot] = scope.outer;
       return;
     }
   }
@@ -539,24 +557,29 @@ void RegionTape::routed(uint32_t) {
 
 void RegionTape::collect(uint32_t param, const Grad& g) {
   const int64_t numel = g.bytes / bytes_of(g.type);
-  if (mode_ == GradMode::add) {
-    launch(pointwise("add", (bytes_of(g.type) + 2 * bytes_of(options_.reduce)) * numel));
-    release(g.storage);
-    return;
-  }
+  const bool adds = mode_ == GradMode::add && !options_.shared_params;
+  // A wider accumulator takes the gradient as it is; to another type it is cast first.
+  const bool narrow = bytes_of(options_.reduce) <= bytes_of(g.type) && options_.reduce != g.type;
   Grad kept = g;
-  const DType type = mode_ == GradMode::first ? options_.reduce : g.type;
-  if (type != g.type || g.expanded) {
+  const DType type =
+      mode_ == GradMode::first || (adds && narrow) ? options_.reduce : g.type;
+  const bool cast = type != g.type;
+  if (cast || (g.expanded && !adds)) {
     const Bytes bytes = numel * bytes_of(type);
     kept.storage = allocate(bytes, Category::unsharded_gradients);
-    launch(pointwise(type != g.type ? "cast" : "copy", g.bytes + bytes));
+    launch(pointwise(cast ? "cast" : "copy", g.bytes + bytes));
     release(g.storage);
+  }
+  if (adds) {
+    launch(pointwise("add", (bytes_of(type) + 2 * bytes_of(options_.reduce)) * numel));
+    release(kept.storage);
+    return;
   }
   const BufferId buffer = storages_[kept.storage].buffer;
   if (direct())
     hooks_->set_grad(param, buffer);
   else
-    result_->grads.push_back({param, buffer});
+    result_->grads.push_back({param, buffer, cast});
 }
 
 void RegionTape::run_backward(GradMode mode, const GradForm& form, BufferId gradient,

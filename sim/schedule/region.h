@@ -35,6 +35,7 @@ struct RegionOptions {
   bool grad_enabled = true;
   bool input_grad = false;     // the input requires a gradient
   bool input_kept = false;     // somebody else holds the input throughout
+  bool shared_params = false;  // other stages read its parameters: no gradient is accumulated here
   Recompute recompute = Recompute::none;
   int sms = 132;
 };
@@ -45,8 +46,8 @@ class ModuleHooks {
  public:
   virtual ~ModuleHooks() = default;
   virtual bool wrapped(uint32_t module) const = 0;     // relative to the stage's module
-  virtual bool casts_input(uint32_t module) const = 0;
-  virtual bool casts_output(uint32_t module) const = 0;
+  virtual bool casts_input(DType type) const = 0;
+  virtual bool casts_output(DType type) const = 0;
   virtual DType output_type() const = 0;
   // True if the inputs that require a gradient get a post-backward node.
   virtual bool pre_forward(uint32_t module) = 0;
@@ -70,6 +71,7 @@ struct GradForm {
 struct RegionGrad {
   uint32_t param = 0;   // relative to the stage's first parameter
   BufferId buffer;      // template id, made in the backward
+  bool cast = false;    // to the accumulator's type
 };
 
 class RegionTape;

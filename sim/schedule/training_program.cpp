@@ -22,7 +22,7 @@ bool is_float(DType t) { return t == DType::fp32 || t == DType::bf16 || t == DTy
 bool same(const RegionOptions& a, const RegionOptions& b) {
   return a.input == b.input && a.param == b.param && a.reduce == b.reduce &&
          a.grad_enabled == b.grad_enabled && a.input_grad == b.input_grad &&
-         a.input_kept == b.input_kept && a.recompute == b.recompute && a.sms == b.sms;
+         a.input_kept == b.input_kept && a.shared_params == b.shared_params && a.recompute == b.recompute && a.sms == b.sms;
 }
 
 StageClass cast_class(int64_t numel, DType to) {
@@ -68,7 +68,6 @@ class TrainingProgram::Impl {
     w.bytes = batch.forward[1].bytes;
     w.name = "batch";
     batch_work_ = host_.work(w);
-    ones_ = host_.buffer(4, kCompute, Category::backward);
     w = {};
     w.bytes = 4;
     w.name = "fill";
@@ -216,13 +215,15 @@ class TrainingProgram::Impl::Hooks : public ModuleHooks {
   Hooks(Impl& program, uint32_t stage)
       : p_(program), stage_(stage), top_(program.program_.stages[stage].module) {}
   bool wrapped(uint32_t m) const override { return p_.plan_.state_of[top_.v + m] >= 0; }
-  bool casts_input(uint32_t) const override {
-    const Precision& p = p_.training_.precision;
-    return p.cast_forward_inputs && p.compute.has_value() && p.output && *p.output != *p.compute;
+  bool casts_input(DType type) const override {
+    Value v;
+    v.type = type;
+    return p_.casts(v);
   }
-  bool casts_output(uint32_t) const override {
-    const Precision& p = p_.training_.precision;
-    return p.output && p.compute && *p.output != *p.compute;
+  bool casts_output(DType type) const override {
+    Value v;
+    v.type = type;
+    return p_.casts_output(v);
   }
   DType output_type() const override { return *p_.training_.precision.output; }
   bool pre_forward(uint32_t m) override { return p_.fsdp_.pre_forward(state(m)); }
@@ -230,7 +231,7 @@ class TrainingProgram::Impl::Hooks : public ModuleHooks {
   void pre_backward(uint32_t m) override { p_.fsdp_.pre_backward(state(m)); }
   void post_backward(uint32_t m) override { p_.fsdp_.post_backward(state(m)); }
   void set_grad(uint32_t param, BufferId buffer) override {
-    p_.deliver(stage_, {param, buffer}, 0);
+    p_.deliver(stage_, {param, buffer, false}, 0);
   }
 
  private:
@@ -401,6 +402,10 @@ void TrainingProgram::Impl::run_stage(uint32_t index, Value& x) {
   o.input_grad = x.grad;
   o.input_kept = x.buffer == batch_;
   o.sms = sms_;
+  for (const Step& step : cls.steps)
+    if (step.what == Step::What::run && step.param[0] >= 0 &&
+        uses_[shared(stage.first_param + static_cast<uint32_t>(step.param[0])).v] > 1)
+      o.shared_params = true;
   if (cls.cuttable) {
     const auto block = static_cast<int64_t>(
         std::find(model_.blocks.begin(), model_.blocks.end(), stage.module) -
@@ -443,6 +448,7 @@ void TrainingProgram::Impl::run_stage(uint32_t index, Value& x) {
   for (const Value& v : leaving) drop_input(v);
 }
 
+// A gradient of a parameter that several stages read meets the others before its AccumulateGrad.
 void TrainingProgram::Impl::deliver(uint32_t stage, const RegionGrad& g, uint32_t shift) {
   const ParamId p = shared(program_.stages[stage].first_param + g.param);
   const BufferId buffer{g.buffer.v + shift};
@@ -450,22 +456,33 @@ void TrainingProgram::Impl::deliver(uint32_t stage, const RegionGrad& g, uint32_
     fsdp_.set_unsharded_grad(p, buffer);
     return;
   }
-  // A shared parameter's gradients meet before its AccumulateGrad.
+  const Buffer b = host_.schedule().buffers[buffer.v];
+  Work add;
+  add.bytes = 3 * b.bytes;
+  add.name = "add";
   if (++seen_[p.v] == 1) {
     pending_grad_[p.v] = buffer;
     return;
   }
-  const Buffer b = host_.schedule().buffers[buffer.v];
-  const BufferId sum = host_.buffer(b.bytes, kCompute, b.category, b.group);
-  Work w;
-  w.bytes = 3 * b.bytes;
-  w.name = "add";
-  host_.alloc(sum);
-  host_.launch(kCompute, host_.work(w));
-  host_.free(pending_grad_[p.v]);
-  host_.free(buffer);
-  pending_grad_[p.v] = sum;
-  if (seen_[p.v] == uses_[p.v]) fsdp_.set_unsharded_grad(p, sum);
+  if (g.cast) {
+    // The cast is nobody else's and no view: the second is added to it in place.
+    host_.launch(kCompute, host_.work(add));
+    host_.free(buffer);
+  } else {
+    const BufferId sum = host_.buffer(b.bytes, kCompute, b.category, b.group);
+    host_.alloc(sum);
+    host_.launch(kCompute, host_.work(add));
+    host_.free(pending_grad_[p.v]);
+    host_.free(buffer);
+    pending_grad_[p.v] = sum;
+  }
+  if (seen_[p.v] < uses_[p.v]) return;
+  if (grad_mode_ == GradMode::add) {
+    host_.launch(kCompute, host_.work(add));
+    host_.free(pending_grad_[p.v]);
+  } else {
+    fsdp_.set_unsharded_grad(p, pending_grad_[p.v]);
+  }
 }
 
 void TrainingProgram::Impl::execute(uint32_t n, Engine::Grads& in, Engine::Grads& out) {
@@ -547,6 +564,7 @@ void TrainingProgram::Impl::micro_batch(int step, int64_t k, bool last) {
   grad_mode_ = accumulating_                        ? GradMode::add
                : !fsdp_.syncs_gradients() || narrow ? GradMode::first
                                                     : GradMode::steal;
+  fsdp_.set_gradients_in_reduce_type(grad_mode_ != GradMode::steal);
   accumulating_ = !fsdp_.syncs_gradients();
   engine_.clear();
   nodes_.clear();
@@ -596,6 +614,7 @@ void TrainingProgram::Impl::micro_batch(int step, int64_t k, bool last) {
 
   const BufferId loss = x.buffer;
   if (x.grad) {
+    if (!ones_.valid()) ones_ = host_.buffer(bytes_of(x.type), kCompute, Category::backward);
     host_.alloc(ones_);
     host_.launch(kCompute, fill_work_);
     Grad g;
