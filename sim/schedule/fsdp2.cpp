@@ -90,6 +90,9 @@ Fsdp2::Fsdp2(Host& host, const Model& model, const Plan& plan, const Training& t
                      ? host.communicator(mesh.shard, 1, "shard (reduce-scatter)")
                      : shard_comm_;
   members_run_.assign(plan.states.size(), 0);
+  position_.assign(model.params.size(), 0);
+  for (const Group& g : plan.groups)
+    for (uint32_t i = 0; i < g.params.size(); ++i) position_[g.params[i].id.v] = i;
   groups_.resize(plan.groups.size());
   for (size_t i = 0; i < groups_.size(); ++i) {
     ParamGroup& g = groups_[i];
@@ -241,13 +244,11 @@ void Fsdp2::initialize() {
     }
     const int32_t g = plan_.group_of_param[i];
     SHARDSIM_ASSERT(g >= 0, "every parameter belongs to a group");
-    const Group& group = plan_.groups[static_cast<size_t>(g)];
-    const auto q = std::find_if(group.params.begin(), group.params.end(),
-                                [&](const ShardedParam& x) { return x.id.v == i; });
-    const BufferId b = host_.buffer(q->shard * o, kCompute, Category::parameters,
+    const ShardedParam& q = plan_.groups[static_cast<size_t>(g)].params[position_[i]];
+    const BufferId b = host_.buffer(q.shard * o, kCompute, Category::parameters,
                                     {static_cast<uint32_t>(g)});
     host_.alloc(b);
-    sharded_.push_back({{i}, q->local, b});
+    sharded_.push_back({{i}, q.local, b});
   }
 }
 
@@ -443,8 +444,7 @@ void Fsdp2::post_backward(uint32_t s) {
 
 void Fsdp2::set_unsharded_grad(ParamId param, BufferId buffer) {
   ParamGroup& g = groups_[static_cast<size_t>(plan_.group_of_param[param.v])];
-  for (size_t i = 0; i < g.plan->params.size(); ++i)
-    if (g.plan->params[i].id == param) g.grads[i] = buffer;
+  g.grads[position_[param.v]] = buffer;
 }
 
 void Fsdp2::post_backward_group(ParamGroup& g) {

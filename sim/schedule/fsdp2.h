@@ -138,6 +138,7 @@ class Fsdp2 {
   CommId shard_comm_, replicate_comm_, reduce_comm_;
   std::vector<ParamGroup> groups_;
   std::vector<Sharded> sharded_;
+  std::vector<uint32_t> position_;     // by parameter: in its group
   std::vector<uint32_t> members_run_;  // by state: members whose forward has run this pass
 
   // FSDPCommContext.

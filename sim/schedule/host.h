@@ -20,7 +20,7 @@ class Host {
     s_.code.reserve(16384);
     s_.segments.reserve(1024);
     s_.buffers.reserve(8192);
-    s_.works.reserve(1024);
+    s_.works.reserve(4096);
   }
 
   // Tables.

@@ -32,6 +32,17 @@ WorkId OptimizerStep::work(const char* name, double passes, int64_t numel) {
   return works_.back().work;
 }
 
+WorkId OptimizerStep::zeros_of(Bytes bytes) {
+  for (const auto& [size, work] : zeros_)
+    if (size == bytes) return work;
+  Work w;
+  w.kind = WorkKind::Memset;
+  w.bytes = bytes;
+  w.name = "zeros";
+  zeros_.emplace_back(bytes, host_.work(w));
+  return zeros_.back().second;
+}
+
 void OptimizerStep::kernels(const char* name, int count, double passes) {
   const WorkId w = work(name, passes, numel_ / launches_);
   for (int i = 0; i < count; ++i)
@@ -50,11 +61,7 @@ void OptimizerStep::make_state() {
     const Bytes bytes = p.numel * bytes_of(dtype_);
     const auto zeros = [&](Bytes n) {
       host_.alloc(host_.buffer(n, kCompute, Category::optimizer_state, p.group));
-      Work w;
-      w.kind = WorkKind::Memset;
-      w.bytes = n;
-      w.name = "zeros";
-      host_.launch(kCompute, host_.work(w));
+      host_.launch(kCompute, zeros_of(n));
     };
     if (fused) zeros(4);  // the step counter lives on the device
     zeros(bytes);

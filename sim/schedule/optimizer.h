@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "sim/plan/scenario.h"
@@ -48,6 +49,8 @@ class OptimizerStep {
     WorkId work;
   };
   std::vector<Named> works_;
+  std::vector<std::pair<Bytes, WorkId>> zeros_;
+  WorkId zeros_of(Bytes bytes);
   WorkId work(const char* name, double passes, int64_t numel);
 };
 

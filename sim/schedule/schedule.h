@@ -52,6 +52,18 @@ struct Schedule {
   std::vector<std::string> streams;  // names by StreamId
   uint32_t events = 0;
 
+  // Empty, with the memory it has: a sweep lays thousands of schedules out in the same one.
+  void clear() {
+    code.clear();
+    segments.clear();
+    works.clear();
+    buffers.clear();
+    comms.clear();
+    marks.clear();
+    streams.clear();
+    events = 0;
+  }
+
   // Calls f(const Instr&, const Segment&) for every instruction in the order it is played.
   template <class F>
   void for_each(F&& f) const {

@@ -39,6 +39,18 @@ struct Trace {
   std::vector<Time> issued;      // by launch: the host's now at the call
   std::vector<MarkRow> marks;
 
+  // Empty, with the memory it has.
+  void clear() {
+    start.clear();
+    end.clear();
+    issued.clear();
+    marks.clear();
+    peak = 0;
+    peak_by_category = {};
+    out_of_memory.reset();
+    peak_mark = 0;
+  }
+
   Bytes peak = 0;                                   // highest live bytes of the last step played
   std::array<Bytes, kCategories> peak_by_category{};  // who held them then
   std::optional<MemoryFailure> out_of_memory;

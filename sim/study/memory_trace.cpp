@@ -99,22 +99,37 @@ StreamId dense_stream(std::vector<std::string>& names, const std::string& name) 
   return static_cast<StreamId>(names.size() - 1);
 }
 
-// The innermost frame that is not the allocator's or the Python wrapper's own.
+// The innermost two frames that are not the allocator's or PyTorch's own: "hidden model.py:2 <
+// forward model.py:7".
 std::string origin_of(const ValueTree& tree, ValueTree::Id frames) {
-  std::string first;
+  std::string out;
+  int found = 0;
   for (const ValueTree::Id f : tree.list(frames)) {
     const std::string_view file = tree.text(tree.get(f, "filename"));
-    const std::string_view name = tree.text(tree.get(f, "name"));
+    const bool inside = file.empty() || file == "??" || file.ends_with(".cpp") ||
+                        file.ends_with(".h") || file.ends_with(".cu") ||
+                        file.find("/torch/") != std::string_view::npos;
+    if (inside) continue;
     const size_t slash = file.rfind('/');
-    const std::string short_file(slash == std::string_view::npos ? file : file.substr(slash + 1));
-    const int64_t line = tree.integer(tree.get(f, "line"));
-    std::string text = fmt::format("{} {}:{}", name, short_file, line);
-    if (first.empty()) first = text;
-    const bool inside = file.empty() || file == "??" || file.find("/torch/") != std::string_view::npos ||
-                        file.ends_with(".cpp") || file.ends_with(".h") || file.ends_with(".cu");
-    if (!inside) return text;
+    out += fmt::format("{}{} {}:{}", out.empty() ? "" : " < ", tree.text(tree.get(f, "name")),
+                       slash == std::string_view::npos ? file : file.substr(slash + 1),
+                       tree.integer(tree.get(f, "line")));
+    if (++found == 2) break;
   }
-  return first;
+  return out;
+}
+
+// The configuration that a snapshot names: the text the process began with, and what holds now.
+AllocatorSettings snapshot_settings(const ValueTree& tree, ValueTree::Id settings,
+                                    std::string& text) {
+  for (const char* key : {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"})
+    if (!tree.text(tree.get(settings, key)).empty()) text = tree.text(tree.get(settings, key));
+  AllocatorSettings out = parse_allocator_settings(text);
+  const ValueTree::Id expandable = tree.get(settings, "expandable_segments");
+  if (expandable != ValueTree::kAbsent) out.expandable = tree.integer(expandable) != 0;
+  const ValueTree::Id max_split = tree.get(settings, "max_split_size");
+  if (tree.integer(max_split) > 0) out.max_split = tree.integer(max_split);
+  return out;
 }
 
 }  // namespace
@@ -172,11 +187,8 @@ MemoryTrace snapshot_memory_trace(const ValueTree& snapshot, const std::string& 
   if (device < 0 || static_cast<size_t>(device) >= traces.size())
     throw Error(fmt::format("the snapshot has no history of device {}", device), {file},
                 fmt::format("device_traces holds {} devices", traces.size()));
-  const ValueTree::Id settings = snapshot.get(snapshot.root(), "allocator_settings");
-  t.settings_text = snapshot.text(snapshot.get(settings, "PYTORCH_CUDA_ALLOC_CONF"));
-  if (t.settings_text.empty())
-    t.settings_text = snapshot.text(snapshot.get(settings, "PYTORCH_ALLOC_CONF"));
-  t.settings = parse_allocator_settings(t.settings_text);
+  t.settings = snapshot_settings(
+      snapshot, snapshot.get(snapshot.root(), "allocator_settings"), t.settings_text);
 
   struct Entry {
     TraceRow row;
@@ -216,7 +228,10 @@ MemoryTrace snapshot_memory_trace(const ValueTree& snapshot, const std::string& 
       live.insert(e.address);
       seen.insert(e.address);
     } else if (e.row.action == TraceAction::free_requested) {
-      if (live.erase(e.address) == 0 && seen.insert(e.address).second) before[e.address] = e;
+      if (live.erase(e.address) == 0 && seen.insert(e.address).second) {
+        before[e.address] = e;
+        before[e.address].frames = ValueTree::kAbsent;  // those of the free
+      }
     }
   }
   for (const ValueTree::Id s : snapshot.list(snapshot.get(snapshot.root(), "segments"))) {
@@ -250,6 +265,8 @@ MemoryTrace snapshot_memory_trace(const ValueTree& snapshot, const std::string& 
     e.row.action = TraceAction::alloc;
     matcher.add(e.row, address);
     name_origin(e);
+    std::string& origin = t.buffers.back().origin;
+    origin = origin.empty() ? "before the history" : origin + " (before the history)";
   }
   t.before = static_cast<uint32_t>(t.buffers.size());
   for (const Entry& e : entries)

@@ -23,6 +23,15 @@ std::unique_ptr<Machine> make_machine(const Scenario& scenario) {
 
 Simulation simulate(const Scenario& scenario, Until until) {
   Simulation s;
+  simulate(scenario, until, s);
+  return s;
+}
+
+void simulate(const Scenario& scenario, Until until, Simulation& s) {
+  s.schedule.clear();
+  s.trace.clear();
+  s.steps = 0;
+  s.steady = false;
   s.model = build_model(scenario.model);
   s.plan = build_plan(s.model, scenario.training);
   TrainingProgram program(s.model, s.plan, scenario, s.schedule);
@@ -46,7 +55,6 @@ Simulation simulate(const Scenario& scenario, Until until) {
     step_began = machine->now();
     last_length = length;
   }
-  return s;
 }
 
 }  // namespace shardsim

@@ -26,6 +26,8 @@ enum class Until : uint8_t {
 };
 
 Simulation simulate(const Scenario& scenario, Until until = Until::steady);
+// The same into a simulation that may hold an earlier one, whose memory is used again.
+void simulate(const Scenario& scenario, Until until, Simulation& out);
 
 // The prices of a schedule under the scenario's cost model.
 CostTable price(const Scenario& scenario, const Schedule& schedule);
