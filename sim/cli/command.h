@@ -57,5 +57,6 @@ void add_run(CLI::App& app, Context& context);
 void add_explain(CLI::App& app, Context& context);
 void add_list(CLI::App& app, Context& context);
 void add_conform(CLI::App& app, Context& context);
+void add_memory(CLI::App& app, Context& context);
 
 }  // namespace shardsim

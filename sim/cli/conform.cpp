@@ -107,7 +107,7 @@ int run(const ConformOptions& options, const Context& context) {
   const auto tolerances = read_tolerances(options.tolerances);
   std::vector<Conformance> results;
   for (const std::string& path : recordings(options.paths))
-    results.push_back(conform(read_recording(path), options.verbose));
+    results.push_back(conform_file(path, options.verbose));
 
   size_t skipped = 0, bad = 0;
   for (const Conformance& r : results) {

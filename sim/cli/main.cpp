@@ -63,6 +63,7 @@ int run(int argc, char** argv) {
   add_explain(app, context);
   add_list(app, context);
   add_conform(app, context);
+  add_memory(app, context);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {  // --help, --version

@@ -67,7 +67,7 @@ int run(const RunOptions& options, const Context& context) {
   const Scenario scenario = load_scenario(options.scenario);
   const Simulation s = simulate(scenario);
   const StepReport report = run_report(scenario, s);
-  if (!s.steady)
+  if (!s.steady && !s.trace.out_of_memory)
     fmt::print(stderr,
                "note: {} steps did not reach a steady state; options.max_steps plays more\n",
                s.steps);

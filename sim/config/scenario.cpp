@@ -41,8 +41,8 @@ Options read_options(const Value& value) {
   if (const std::optional<Value> v = map.find("max_steps"))
     options.max_steps = v->whole(1, kMostSteps, "steps to play until a step repeats");
   if (const std::optional<Value> v = map.find("memory"))
-    if (!v->choice<bool>({{"live", true}, {"blocks", false}}))
-      v->fail("this build cannot play memory blocks yet", "live it can");
+    options.memory =
+        v->choice<MemoryLevel>({{"live", MemoryLevel::live}, {"blocks", MemoryLevel::blocks}});
   return options;
 }
 

@@ -238,9 +238,24 @@ void read_pytorch(const Map& map, Training& training) {
       v->fail("this build cannot play the legacy backend yet");
   if (const std::optional<Value> v = map.find("allocator")) {
     if (!v->is_map()) v->fail_expected("a map", "write {} for PyTorch's defaults");
-    // Any key: which ones there are belongs to the allocator.
-    const Map settings(*v, Map::any_key);
-    if (!settings.empty()) v->fail("this build cannot play allocator settings yet");
+    // PYTORCH_CUDA_ALLOC_CONF's own names; what the values may be belongs to the allocator.
+    const Map settings(*v, {"max_split_size_mb", "max_non_split_rounding_mb",
+                            "roundup_power2_divisions", "garbage_collection_threshold",
+                            "expandable_segments", "large_segment_size_mb",
+                            "per_process_memory_fraction"});
+    for (const std::string_view key :
+         {"max_split_size_mb", "max_non_split_rounding_mb", "roundup_power2_divisions",
+          "garbage_collection_threshold", "expandable_segments", "large_segment_size_mb",
+          "per_process_memory_fraction"}) {
+      const std::optional<Value> x = settings.find(key);
+      if (!x) continue;
+      if (!x->is_scalar()) x->fail_expected("one value", "a list of divisions goes in quotes");
+      std::string text(x->word());
+      if (key == "expandable_segments") text = x->boolean() ? "True" : "False";
+      if (!training.allocator.empty()) training.allocator += ",";
+      training.allocator += fmt::format("{}:{}", key, text);
+    }
+    training.allocator_place = v->place();
   }
   for (std::string_view key : {"fsdp1", "ddp", "zero"}) map.cannot_play(key);
 }

@@ -67,8 +67,9 @@ Machine::State Machine::state() const {
   s.layout = allocator_ ? allocator_->layout_digest() : 0;
   s.lag.reserve(stream_.size() + comm_.size() + 1);
   const Time latest = now();
-  for (Time t : stream_) s.lag.push_back(latest - t);
-  for (Time t : comm_) s.lag.push_back(latest - t);
+  const auto lag = [&](Time t) { return t > Time{} ? latest - t : Time{-1}; };  // -1: never used
+  for (Time t : stream_) s.lag.push_back(lag(t));
+  for (Time t : comm_) s.lag.push_back(lag(t));
   // A host that is ahead of the device does not decide anything, however far ahead.
   Time first = latest;
   for (Time t : stream_)
@@ -172,7 +173,7 @@ void Machine::play(const Schedule& schedule, const CostTable& costs, Trace& trac
             next_segment_ = schedule.segments.size();
             host_ = host;
             live_ = live;
-            peak_ = peak;
+            peak_ = trace.peak = peak;
             return;
           }
           const Bytes bytes = round_block(b.bytes);

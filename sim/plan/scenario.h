@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "sim/base/dtype.h"
+#include "sim/base/error.h"
 #include "sim/cluster/cluster.h"
 #include "sim/model/architecture.h"
 
@@ -108,6 +109,8 @@ struct Training {
   bool float_loss = true;           // stack and bag: y.float().sum(), otherwise y.sum()
   Checkpointing checkpointing;
   Optimizer optimizer;
+  std::string allocator;   // PYTORCH_CUDA_ALLOC_CONF; memory level blocks
+  Place allocator_place;   // where the scenario says so
 };
 
 // The rule of the recordings, and what a person checks by hand (oracle/README).
@@ -131,7 +134,6 @@ enum class MemoryLevel : uint8_t {
 struct Options {
   int64_t max_steps = 4;
   MemoryLevel memory = MemoryLevel::live;
-  std::string allocator;  // PYTORCH_CUDA_ALLOC_CONF; level blocks
 };
 
 struct Scenario {

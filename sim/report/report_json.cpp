@@ -51,6 +51,7 @@ Json memory_json(const MemoryReport& m) {
   j["oom"] = m.oom();
   j["oom_largest_category"] = m.oom() ? Json(name_of(m.largest())) : Json(nullptr);
   j["oom_missing_bytes"] = m.oom() ? Json(-m.headroom()) : Json(nullptr);
+  j["oom_message"] = m.failure ? Json(m.failure->message) : Json(nullptr);
   j["capacity_bytes"] = m.capacity;
   j["headroom_bytes"] = m.headroom();
   j["marks"] = Json::array();
@@ -58,7 +59,10 @@ Json memory_json(const MemoryReport& m) {
     j["marks"].push_back({{"mark", row.name},
                           {"host_s", seconds(row.host)},
                           {"allocated_bytes", row.allocated},
-                          {"peak_allocated_bytes", row.allocated_peak}});
+                          {"peak_allocated_bytes", row.allocated_peak},
+                          {"peak_active_bytes", optional_bytes(row.active_peak)},
+                          {"reserved_bytes", optional_bytes(row.reserved)},
+                          {"peak_reserved_bytes", optional_bytes(row.reserved_peak)}});
   return j;
 }
 
@@ -117,6 +121,14 @@ std::string report_json(const StepReport& r) {
                 {"params", r.model.params},
                 {"flops_per_token", std::llround(r.model.flops_per_token)}};
   j["steps"] = Json::array();
+  if (r.memory.failure) {
+    // No step ended.
+    for (const char* key : {"step_time_s", "first_step_time_s", "tokens_per_s_per_gpu", "mfu", "hfu",
+                            "compute_busy_s", "comm_busy_s", "exposed_comm_s", "overlap_fraction",
+                            "host_bound_fraction"})
+      j[key] = nullptr;
+    return j.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  }
   j["steps"].push_back(step_json(r.first));
   if (r.steady.step != r.first.step) j["steps"].push_back(step_json(r.steady));
   // A name may hold bytes that are not UTF-8.

@@ -53,12 +53,31 @@ std::string main_reason(const std::vector<Exposed>& exposed) {
                      most->first.first, name_of(most->first.second));
 }
 
-void headline(Lines& out, const StepReport& r) {
+void verdict(Lines& out, const MemoryReport& m) {
+  const Category largest = m.largest();
+  if (m.failure) {
+    out.add("  memory         OUT OF MEMORY, {} missing of {}; the largest part is {}, {}",
+            format_bytes(m.failure->missing), format_bytes(m.capacity), name_of(largest),
+            format_bytes(m.by_category[static_cast<size_t>(largest)]));
+    out.add("                 {}", m.failure->message);
+    return;
+  }
+  if (m.peak_reserved)
+    out.add("  memory         allocated {}, active {}, reserved {} at their peaks",
+            format_bytes(m.peak_allocated), format_bytes(m.peak_active.value_or(0)),
+            format_bytes(*m.peak_reserved));
+  const Bytes peak = m.peak_reserved.value_or(m.peak_allocated);
+  if (m.oom())
+    out.add("  peak memory    {}: OUT OF MEMORY, {} missing of {}; the largest part is {}, {}",
+            format_bytes(peak), format_bytes(-m.headroom()), format_bytes(m.capacity),
+            name_of(largest), format_bytes(m.by_category[static_cast<size_t>(largest)]));
+  else
+    out.add("  peak memory    {} of {}: fits, {} left", format_bytes(peak),
+            format_bytes(m.capacity), format_bytes(m.headroom()));
+}
+
+void times(Lines& out, const StepReport& r) {
   const StepTimes& s = r.steady;
-  const Cluster& c = r.run.cluster;
-  out.add("{}: {}, {} on {} x {} ({}), {} tokens a GPU and step", r.run.name, r.model.name,
-          r.run.strategy, r.run.world, c.gpu.name, c.name, grouped(r.run.tokens_per_step));
-  out.add("");
   out.add("  step time      {}{}", duration(s.length()),
           s.step == r.first.step ? std::string()
                                  : fmt::format("   (first step {})", duration(r.first.length())));
@@ -77,20 +96,24 @@ void headline(Lines& out, const StepReport& r) {
   if (s.host_bound.ps > 0)
     out.add("  host-bound     {:.1f} % of the step: nothing issued yet",
             100 * s.host_bound_fraction());
-  const MemoryReport& m = r.memory;
-  if (m.oom())
-    out.add("  peak memory    {}: OUT OF MEMORY, {} missing of {}; the largest part is {}, {}",
-            format_bytes(m.peak_allocated), format_bytes(-m.headroom()), format_bytes(m.capacity),
-            name_of(m.largest()), format_bytes(m.by_category[static_cast<size_t>(m.largest())]));
-  else
-    out.add("  peak memory    {} of {}: fits, {} left", format_bytes(m.peak_allocated),
-            format_bytes(m.capacity), format_bytes(m.headroom()));
+}
+
+void headline(Lines& out, const StepReport& r) {
+  const Cluster& c = r.run.cluster;
+  out.add("{}: {}, {} on {} x {} ({}), {} tokens a GPU and step", r.run.name, r.model.name,
+          r.run.strategy, r.run.world, c.gpu.name, c.name, grouped(r.run.tokens_per_step));
+  out.add("");
+  if (!r.memory.failure) times(out, r);
+  verdict(out, r.memory);
 }
 
 void memory(Lines& out, const MemoryReport& m) {
   out.add("");
-  out.add("memory at the peak{}",
-          m.peak_phase.empty() ? "" : fmt::format(" (before the mark {})", m.peak_phase));
+  if (m.failure)
+    out.add("memory when it ran out, in the phase {}", m.peak_phase);
+  else
+    out.add("memory at the peak{}",
+            m.peak_phase.empty() ? "" : fmt::format(" (before the mark {})", m.peak_phase));
   std::vector<int> order;
   for (int c = 0; c < kCategories; ++c)
     if (m.by_category[static_cast<size_t>(c)] > 0) order.push_back(c);

@@ -72,14 +72,9 @@ double StepReport::hfu() const {
              : 0;
 }
 
-StepReport make_step_report(RunFacts run, ModelFacts model, std::vector<GroupRow> groups,
-                            const Schedule& schedule, const Trace& trace) {
-  StepReport r;
-  r.run = std::move(run);
-  r.model = std::move(model);
-  r.groups = std::move(groups);
-  for (const Comm& c : schedule.comms) r.communicator_names.push_back(c.name);
+namespace {
 
+void add_times(StepReport& r, const Schedule& schedule, const Trace& trace) {
   const int steps = steps_played(schedule, trace);
   SHARDSIM_ASSERT(steps > 0, "a run plays at least one step");
   Timeline timeline;
@@ -110,18 +105,50 @@ StepReport make_step_report(RunFacts run, ModelFacts model, std::vector<GroupRow
   std::vector<std::string> names;
   for (const GroupRow& g : r.groups) names.push_back(g.name);
   r.exposed = explain_exposed(timeline, schedule, trace, build_graph(schedule), names);
+}
 
+}  // namespace
+
+StepReport make_step_report(RunFacts run, ModelFacts model, std::vector<GroupRow> groups,
+                            const Schedule& schedule, const Trace& trace) {
+  StepReport r;
+  r.run = std::move(run);
+  r.model = std::move(model);
+  r.groups = std::move(groups);
+  for (const Comm& c : schedule.comms) r.communicator_names.push_back(c.name);
+
+  if (!trace.out_of_memory) add_times(r, schedule, trace);
   const Gpu& gpu = r.run.cluster.gpu;
   r.memory.capacity = gpu.memory_bytes - gpu.context_bytes;
+  r.memory.context = gpu.context_bytes;
+  r.memory.failure = trace.out_of_memory;
   r.memory.by_category = trace.peak_by_category;
   r.memory.peak_allocated = trace.peak;
-  if (trace.peak_mark < trace.marks.size())
+  if (trace.out_of_memory)
+    r.memory.peak_phase = trace.marks.empty()
+                              ? "initialization"
+                              : "after " + schedule.marks[trace.marks.back().mark].name;
+  else if (trace.peak_mark < trace.marks.size())
     r.memory.peak_phase = schedule.marks[trace.marks[trace.peak_mark].mark].name;
   for (const MarkRow& m : trace.marks) {
     const MarkInfo& info = schedule.marks[m.mark];
-    r.memory.rows.push_back({info.name, info.step, m.host, m.allocated, m.allocated_peak});
+    MemoryRow& row = r.memory.rows.emplace_back();
+    row.name = info.name;
+    row.step = info.step;
+    row.host = m.host;
+    row.allocated = m.allocated;
+    row.allocated_peak = m.allocated_peak;
+    if (m.reserved_peak > 0) {
+      row.active = m.active;
+      row.active_peak = m.active_peak;
+      row.reserved = m.reserved;
+      row.reserved_peak = m.reserved_peak;
+      r.memory.peak_active = std::max(r.memory.peak_active.value_or(0), m.active_peak);
+      r.memory.peak_reserved = std::max(r.memory.peak_reserved.value_or(0), m.reserved_peak);
+      r.memory.peak_device = *r.memory.peak_reserved + gpu.context_bytes;
+    }
     // An earlier step may have been higher than the last; the verdict is on the highest.
-    if (m.allocated_peak > r.memory.peak_allocated) {
+    if (m.allocated_peak > r.memory.peak_allocated && !trace.out_of_memory) {
       r.memory.peak_allocated = m.allocated_peak;
       r.memory.peak_phase = info.name;
     }

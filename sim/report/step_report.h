@@ -70,6 +70,7 @@ struct MemoryRow {
   int step = -1;
   Time host;
   Bytes allocated = 0, allocated_peak = 0;
+  std::optional<Bytes> active, active_peak, reserved, reserved_peak;  // level blocks
 };
 
 struct MemoryReport {
@@ -80,8 +81,15 @@ struct MemoryReport {
   std::array<Bytes, kCategories> by_category{};
   std::vector<MemoryRow> rows;
 
-  Bytes headroom() const { return capacity - peak_allocated; }
-  bool oom() const { return headroom() < 0; }
+  Bytes context = 0;  // of the device, before any tensor
+  std::optional<MemoryFailure> failure;  // level blocks: where the run ended
+
+  // What the device has left at the peak, by the highest figure that the level knows.
+  Bytes headroom() const {
+    if (failure) return -failure->missing;
+    return capacity - peak_reserved.value_or(peak_allocated);
+  }
+  bool oom() const { return failure.has_value() || headroom() < 0; }
   Category largest() const;
 };
 

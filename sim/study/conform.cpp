@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "sim/base/error.h"
+#include "sim/study/allocator_script.h"
 #include "sim/study/recorded_program.h"
 #include "sim/study/simulate.h"
 
@@ -527,6 +528,22 @@ Conformance conform(const Recording& recording, bool verbose) {
         false;
     c.checks.differences = {std::string("simulation failed: ") + e.what()};
   }
+  return c;
+}
+
+Conformance conform_file(const std::string& path, bool verbose) {
+  const nlohmann::json file = read_json(path);
+  if (!file.is_object() || !file.contains("script")) return conform(read_recording(file, path), verbose);
+  const AllocatorConformance a = conform_allocator_script(file);
+  Conformance c;
+  c.file = path;
+  c.skipped = a.skipped;
+  c.checks.allocator = a.allocator;
+  c.checks.allocated_error = a.allocated_error;
+  c.checks.peak_error = a.peak_error;
+  c.checks.active_error = a.active_error;
+  c.checks.reserved_error = a.reserved_error;
+  c.checks.differences = a.differences;
   return c;
 }
 

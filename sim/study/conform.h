@@ -26,6 +26,8 @@ struct Conformance {
 };
 
 Conformance conform(const Recording& recording, bool verbose);
+// A file: a recorded program, or a script on the caching allocator.
+Conformance conform_file(const std::string& path, bool verbose);
 
 // The parts, for tests.
 RunRecord simulate_recording(const Scenario& scenario);

@@ -316,7 +316,7 @@ void read_environment(const json& e, Scenario& s) {
     else if (key == "FAKE_MEM_GIB")
       gib = number(key, value);
     else if (key == "PYTORCH_CUDA_ALLOC_CONF" && value.is_string())
-      s.options.allocator = value.get<std::string>();
+      s.training.allocator = value.get<std::string>();
     else
       skip("environment." + key, value);
   }
@@ -344,7 +344,7 @@ RecordedProgram recorded_program(const json& program, const json& environment,
     s.options.max_steps = r.steps;
     s.options.memory = MemoryLevel::blocks;
     try {
-      parse_allocator_settings(s.options.allocator);
+      parse_allocator_settings(s.training.allocator);
     } catch (const Error& e) {
       throw Skip{std::string("environment.PYTORCH_CUDA_ALLOC_CONF = ") + e.what()};
     }

@@ -86,13 +86,22 @@ std::string bare_name(std::string name) {
 
 }  // namespace
 
-Recording read_recording(const std::string& path) {
+json read_json(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   if (!in) throw Error("cannot read the recording", {path}, "give a JSON file or a folder of them");
+  try {
+    return json::parse(in);
+  } catch (const json::exception& e) {
+    throw Error(std::string("this is not a recording: ") + e.what(), {path});
+  }
+}
+
+Recording read_recording(const std::string& path) { return read_recording(read_json(path), path); }
+
+Recording read_recording(const json& j, const std::string& path) {
   Recording r;
   r.file = path;
   try {
-    const json j = json::parse(in);
     if (!j.is_object() || !j.contains("case") || !j.contains("torch"))
       throw Error("this is not a recording: it has no 'case' and 'torch'", {path},
                   "recordings are made by the recorder; cases.json only lists programs");

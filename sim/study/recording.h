@@ -17,7 +17,9 @@ struct Recording {
   RunRecord seen;
 };
 
-// Throws Error where the file is missing or is not a recording.
+// Throw Error where the file is missing, is not JSON or is not a recording.
+nlohmann::json read_json(const std::string& path);
+Recording read_recording(const nlohmann::json& file, const std::string& path);
 Recording read_recording(const std::string& path);
 
 }  // namespace shardsim

@@ -15,10 +15,22 @@ CostTable price(const Scenario& scenario, const Schedule& schedule) {
 }
 
 std::unique_ptr<Machine> make_machine(const Scenario& scenario) {
-  if (scenario.options.memory == MemoryLevel::live) return std::make_unique<Machine>();
+  const AllocatorSettings settings = [&] {
+    try {
+      return parse_allocator_settings(scenario.training.allocator);
+    } catch (const Error& e) {
+      throw Error(std::string("training.allocator: ") + e.what(),
+                  scenario.training.allocator_place, e.hint());
+    }
+  }();
+  if (scenario.options.memory == MemoryLevel::live) {
+    if (!scenario.training.allocator.empty())
+      throw Error("training.allocator: settings need the memory level blocks",
+                  scenario.training.allocator_place, "add options: {memory: blocks}");
+    return std::make_unique<Machine>();
+  }
   const Gpu& gpu = scenario.cluster.gpu;
-  return std::make_unique<Machine>(parse_allocator_settings(scenario.options.allocator),
-                                   DeviceMemory{gpu.memory_bytes, gpu.context_bytes});
+  return std::make_unique<Machine>(settings, DeviceMemory{gpu.memory_bytes, gpu.context_bytes});
 }
 
 Simulation simulate(const Scenario& scenario, Until until) {

@@ -342,16 +342,21 @@ TEST(ModelProgram, FlashSplitsTheKeys) {
   EXPECT_EQ(kernels(3, 384), 1);  // 144 blocks
 }
 
-// The reduction of y.sum() clears a semaphore from 262,144 elements on, and not at 256,000.
+// y.sum() of one: recordings have no memset at 128,000 elements (64 x 2000), and one of 4 bytes at
+// 131,072 (2048 x 64), 196,608 (2048 x 96) and 256,000 (256 x 1000).
 TEST(ModelProgram, FullSum) {
   OpShape s;
-  s.in = 1000;
   s.out = 1;
-  s.rows = 256;
   s.to = DType::fp32;
-  EXPECT_TRUE(memsets(op(OpKind::sum, s, DType::fp32).forward).empty());
-  s.in = 1024;
-  EXPECT_EQ(memsets(op(OpKind::sum, s, DType::fp32).forward), (std::vector<Bytes>{4}));
+  const auto cleared = [&](int64_t rows, int64_t features) {
+    s.rows = rows;
+    s.in = features;
+    return memsets(op(OpKind::sum, s, DType::fp32).forward);
+  };
+  EXPECT_TRUE(cleared(64, 2000).empty());
+  EXPECT_EQ(cleared(2048, 64), (std::vector<Bytes>{4}));
+  EXPECT_EQ(cleared(2048, 96), (std::vector<Bytes>{4}));
+  EXPECT_EQ(cleared(256, 1000), (std::vector<Bytes>{4}));
 }
 
 // Efficient attention's backward clears M bytes: 4,198,400 at b 2, s 512, n d 1024 (n 16), and
