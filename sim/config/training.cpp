@@ -195,6 +195,10 @@ void read_optimizer(const Value& value, Optimizer& optimizer) {
     optimizer.implementation = v->choice<Implementation>({{"foreach", Implementation::foreach},
                                                           {"fused", Implementation::fused},
                                                           {"forloop", Implementation::forloop}});
+  if (optimizer.name == Name::sgd && optimizer.implementation == Implementation::fused)
+    map.at("implementation")
+        .fail("PyTorch 2.15 has no fused SGD for sharded parameters",
+              "its DTensor raises NotImplementedError at the first step; foreach and forloop work");
   if (const std::optional<Value> v = map.find("momentum")) {
     if (optimizer.name != Name::sgd) map.fail_key("momentum", "only sgd has this key");
     optimizer.momentum = v->decimal(0, 1) != 0;

@@ -122,11 +122,9 @@ void OptimizerStep::sgd() {
   const bool first = !state_made_;
   state_made_ = true;
   const bool forloop = options_.implementation == Optimizer::Implementation::forloop;
-  const bool fused = options_.implementation == Optimizer::Implementation::fused;
   const auto clone = [&](size_t i) {
     const Bytes bytes = params_[i].numel * bytes_of(dtype_);
     host_.alloc(host_.buffer(bytes, kCompute, Category::optimizer_state, params_[i].group));
-    if (fused) return;  // empty_like
     Work w;
     w.kind = WorkKind::CopyD2D;
     w.bytes = bytes;
@@ -150,15 +148,12 @@ void OptimizerStep::sgd() {
   if (options_.momentum) {
     if (first) {
       for (size_t i = 0; i < params_.size(); ++i) clone(i);
-    } else if (!fused) {
+    } else {
       kernels("foreach_mul", 1, 2);
       kernels("foreach_add", 1, 3);
     }
   }
-  if (fused)
-    kernels("fused_sgd", 1, options_.momentum ? 5 : 3);
-  else
-    kernels("foreach_add", 1, 3);
+  kernels("foreach_add", 1, 3);
 }
 
 void OptimizerStep::step() {
