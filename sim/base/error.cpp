@@ -1,8 +1,5 @@
 #include "sim/base/error.h"
 
-#include <cstdio>
-#include <cstdlib>
-
 namespace shardsim {
 
 std::string Error::text() const {
@@ -20,8 +17,8 @@ std::string Error::text() const {
 }
 
 void assertion_failed(const char* condition, const char* sentence, const char* file, int line) {
-  std::fprintf(stderr, "%s:%d: broken invariant: %s (%s)\n", file, line, sentence, condition);
-  std::abort();
+  throw BrokenInvariant(std::string(file) + ":" + std::to_string(line) +
+                        ": broken invariant: " + sentence + " (" + condition + ")");
 }
 
 }  // namespace shardsim

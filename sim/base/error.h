@@ -30,6 +30,13 @@ class Error : public std::runtime_error {
   std::string hint_;
 };
 
+// A fault of the program. Thrown, so that one recording of many cannot take the others' results with
+// it; sim/cli/main.cpp reports it and exits with 70.
+class BrokenInvariant : public std::logic_error {
+ public:
+  using std::logic_error::logic_error;
+};
+
 [[noreturn]] void assertion_failed(const char* condition, const char* sentence, const char* file,
                                    int line);
 

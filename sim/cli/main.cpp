@@ -82,6 +82,10 @@ int main(int argc, char** argv) {
     return shardsim::run(argc, argv);
   } catch (const shardsim::Error& e) {
     return shardsim::report(e);
+  } catch (const shardsim::BrokenInvariant& e) {
+    shardsim::report(shardsim::Error(std::string("a fault of shardsim itself: ") + e.what(), {},
+                                     "please report it with the input that led here"));
+    return 70;
   } catch (const std::bad_alloc&) {
     return shardsim::report(shardsim::Error("there is not enough memory for this"));
   }

@@ -51,8 +51,9 @@ Replayed replay(const Options& options) {
   }
   const AllocatorSettings& s = r.options.settings;
   if (!r.trace.device && !options.device_gib && (s.memory_fraction < 1 || s.gc_threshold > 0))
-    throw Error("these settings are fractions of the device's memory, which the trace does not name",
-                {options.trace}, "give it with --device-gib");
+    throw Error(
+        "these settings are fractions of the device's memory, which the trace does not name",
+        {options.trace}, "give it with --device-gib");
   r.options.check = r.own_settings && r.trace.placed;
   r.options.top = static_cast<size_t>(options.top);
   r.replay = replay_memory(r.trace, r.options);
@@ -105,9 +106,10 @@ std::string text_of(const Replayed& r) {
     line("out of memory", fmt::format("at row {}; the figures are up to it\n{:<20} {}", *m.oom_row,
                                       "", m.oom.text()));
   std::string recorded;
-  if (r.trace.reserved_peak) recorded = fmt::format(", recorded {}", format_bytes(*r.trace.reserved_peak));
-  line("reserved peak", fmt::format("{} ({} bytes){}", format_bytes(m.reserved_peak),
-                                    m.reserved_peak, recorded));
+  if (r.trace.reserved_peak)
+    recorded = fmt::format(", recorded {}", format_bytes(*r.trace.reserved_peak));
+  line("reserved peak",
+       fmt::format("{} ({} bytes){}", format_bytes(m.reserved_peak), m.reserved_peak, recorded));
   line("allocated peak", format_bytes(m.allocated_peak));
   line("active peak", format_bytes(m.active_peak));
   line("requested peak", format_bytes(m.requested_peak));
@@ -129,7 +131,8 @@ std::string text_of(const Replayed& r) {
       "segments in use, {} in whole free segments\n",
       m.peak_row, format_bytes(m.peak_allocated), format_bytes(m.peak_active),
       format_bytes(m.peak_free_split), format_bytes(m.peak_free_whole));
-  if (!m.free_blocks.empty()) out += "The largest free blocks then:\n\n" + free_block_table(r).text();
+  if (!m.free_blocks.empty())
+    out += "The largest free blocks then:\n\n" + free_block_table(r).text();
   return out;
 }
 
@@ -212,12 +215,14 @@ void add_memory(CLI::App& app, Context& context) {
       ->check(CLI::Range(0, 100000));
   add_output_options(*command, context);
   command->footer(
-      "A recording played with its own settings is checked: exit code 2 if a buffer lands elsewhere.\n"
+      "A recording played with its own settings is checked: exit code 2 if a buffer lands "
+      "elsewhere.\n"
       "Examples:\n"
       "  shardsim memory replay snapshot.pickle\n"
       "  shardsim memory replay snapshot.pickle --conf expandable_segments:True --device-gib 80");
-  command->callback(
-      [options, &context] { context.run = [options, &context] { return run(*options, context); }; });
+  command->callback([options, &context] {
+    context.run = [options, &context] { return run(*options, context); };
+  });
 }
 
 }  // namespace shardsim

@@ -21,8 +21,8 @@
 
 namespace shardsim {
 
-inline constexpr Bytes kSmallAllocation = kMiB;     // the largest of the small pool
-inline constexpr Bytes kSmallSegment = 2 * kMiB;    // also its page
+inline constexpr Bytes kSmallAllocation = kMiB;       // the largest of the small pool
+inline constexpr Bytes kSmallSegment = 2 * kMiB;      // also its page
 inline constexpr Bytes kMinLargeSegment = 10 * kMiB;  // from here a segment has the request's size
 inline constexpr Bytes kSegmentRounding = 2 * kMiB;
 

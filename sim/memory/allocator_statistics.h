@@ -22,21 +22,20 @@ struct AllocatorStat {
 class AllocatorStatistics {
  public:
   enum Number : uint8_t {
-    allocation,            // blocks handed out
+    allocation,  // blocks handed out
     allocated_bytes,
-    active,                // the same, and blocks freed but waiting for events
+    active,  // the same, and blocks freed but waiting for events
     active_bytes,
-    requested_bytes,       // of active blocks, as asked for
-    inactive_split,        // free parts of split segments
+    requested_bytes,  // of active blocks, as asked for
+    inactive_split,   // free parts of split segments
     inactive_split_bytes,
-    segment,               // cudaMalloc'ed
-    reserved_bytes,        // segments and mapped pages
+    segment,         // cudaMalloc'ed
+    reserved_bytes,  // segments and mapped pages
     count_,
   };
   static constexpr std::array<std::string_view, count_> kNames = {
-      "allocation",     "allocated_bytes", "active",
-      "active_bytes",   "requested_bytes", "inactive_split",
-      "inactive_split_bytes", "segment",   "reserved_bytes"};
+      "allocation",     "allocated_bytes",      "active",  "active_bytes",  "requested_bytes",
+      "inactive_split", "inactive_split_bytes", "segment", "reserved_bytes"};
 
   AllocatorStat total(Number n) const {
     AllocatorStat s = pool(n, 0);

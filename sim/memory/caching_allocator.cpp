@@ -68,14 +68,9 @@ void CachingAllocator::set_memory_fraction(double fraction) {
   collects_ = allowed_ && settings_.gc_threshold > 0;
 }
 
-CachingAllocator::Shelf& CachingAllocator::shelf(uint8_t index) {
-  std::unique_ptr<Shelf>& s = shelves_[index];
-  if (!s) {
-    SHARDSIM_ASSERT(stream_of(index) < kAllocatorStreams, "the allocator knows 63 streams");
-    s = std::make_unique<Shelf>();
-    used_[pool_of(index)] |= uint64_t{1} << stream_of(index);
-  }
-  return *s;
+void CachingAllocator::new_shelf(uint8_t index) {
+  shelves_[index] = std::make_unique<Shelf>();
+  used_[pool_of(index)] |= uint64_t{1} << stream_of(index);
 }
 
 uint32_t CachingAllocator::new_block() {
@@ -92,7 +87,7 @@ uint32_t CachingAllocator::new_block() {
 void CachingAllocator::put(uint32_t b) {
   Block& block = blocks_[b];
   block.age_base = lookups_[pool_of(block.shelf)];
-  shelves_[block.shelf]->free.insert({block.size, block.address, b});
+  shelves_[block.shelf]->free.insert(block.size, block.address, b);
 }
 
 void CachingAllocator::take(uint32_t b) {
@@ -142,8 +137,7 @@ uint32_t CachingAllocator::find(uint8_t shelf_index, Bytes size) {
 
 // A block of an expandable range counts for what it can grow to, so the search goes on while the
 // next larger block could grow to less. With the mode off again such blocks are passed over.
-FreeBlocks::Cursor CachingAllocator::prefer_expandable(const Shelf& s,
-                                                       FreeBlocks::Cursor c) const {
+FreeBlocks::Cursor CachingAllocator::prefer_expandable(const Shelf& s, FreeBlocks::Cursor c) const {
   const auto block = [&](FreeBlocks::Cursor at) -> const Block& {
     return blocks_[s.free.at(at).block];
   };

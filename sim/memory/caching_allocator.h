@@ -28,17 +28,18 @@
 #include "sim/memory/allocator_settings.h"
 #include "sim/memory/allocator_statistics.h"
 #include "sim/memory/free_blocks.h"
-#include "sim/schedule/instruction.h"
 
 namespace shardsim {
+
+using StreamId = uint8_t;  // as sim/schedule/instruction.h has it; this library needs no schedule
 
 // PyTorch has the default stream and 32 of each priority; one bit of a word a stream.
 inline constexpr int kAllocatorStreams = 63;
 
 enum class DeviceCall : uint8_t {
-  malloc,   // cudaMalloc
-  free,     // cudaFree
-  map,      // one page of an expandable range
+  malloc,  // cudaMalloc
+  free,    // cudaFree
+  map,     // one page of an expandable range
   unmap,
   refused,  // cudaMalloc or a page that found no room
 };
@@ -69,7 +70,7 @@ struct SegmentEvent {
   Bytes offset = 0;      // in it
   Bytes bytes = 0;
   StreamId stream = 0;
-  Bytes address = 0;     // segments and ranges lie one behind another, in the order they were made
+  Bytes address = 0;  // segments and ranges lie one behind another, in the order they were made
 };
 
 // For those who follow placement.
@@ -175,7 +176,7 @@ class CachingAllocator {
   static constexpr int kOwnEvents = kAllocatorStreams;  // bit and queue of record_use
 
   struct alignas(64) Block {
-    Bytes address = 0, size = 0, requested = 0;
+    Bytes address = 0, requested = 0, size = 0;
     uint64_t uses = 0;  // bit s: recorded on stream s
     uint32_t prev = kNone, next = kNone;
     uint32_t segment = kNone;
@@ -221,7 +222,11 @@ class CachingAllocator {
   static int pool_of(uint8_t shelf) { return shelf & 1; }  // 0 small, 1 large
   static StreamId stream_of(uint8_t shelf) { return static_cast<StreamId>(shelf >> 1); }
 
-  Shelf& shelf(uint8_t index);
+  Shelf& shelf(uint8_t index) {
+    if (!shelves_[index]) new_shelf(index);
+    return *shelves_[index];
+  }
+  void new_shelf(uint8_t index);
   uint32_t new_block();
   void drop_block(uint32_t b) {
     blocks_[b].next = spare_;
@@ -279,7 +284,7 @@ class CachingAllocator {
 
   std::vector<uint32_t> slots_;  // slot to block
   std::vector<Block> blocks_;
-  uint32_t spare_ = kNone;       // blocks to use again, by `next`
+  uint32_t spare_ = kNone;  // blocks to use again, by `next`
   std::array<std::unique_ptr<Shelf>, 2 * kAllocatorStreams> shelves_;
   uint64_t used_[2] = {0, 0};  // by pool, bit: the stream has a shelf
 

@@ -8,6 +8,7 @@
 // begins at 20 MiB and ends at 21 MiB.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -30,54 +31,58 @@ class FreeBlocks {
     bool valid() const { return bin >= 0; }
   };
 
-  const Entry& at(Cursor c) const { return bins_[bin(c)][static_cast<size_t>(c.index)]; }
-  bool empty() const { return words_ == 0; }
+  const Entry& at(Cursor c) const { return data(bins_[c.bin])[c.index]; }
 
-  void insert(const Entry& e) {
-    const int b = bin_of(e.size);
-    Bin& entries = bins_[static_cast<size_t>(b)];
-    if (entries.empty()) {
-      mark(b);
-      if (entries.capacity() == 0) entries.reserve(8);
-    }
-    // Descending, so that the smallest and lowest, which goes first, is taken from the back.
-    size_t at = entries.size();
-    entries.push_back(e);
+  // In a bin entries descend, so that the smallest and lowest, which goes first, is at the back.
+  void insert(Bytes size, Bytes address, uint32_t block) {
+    const int b = bin_of(size);
+    Bin& bin = bins_[b];
+    if (bin.size == bin.capacity) grow(bin);
+    if (bin.size == 0) mark(b);
+    Entry* const entries = data(bin);
+    int at = bin.size++;
     if (at > kLinear) {
-      const size_t to = position(entries, at, e.size, e.address);
-      std::move_backward(entries.begin() + diff(to), entries.end() - 1, entries.end());
-      entries[to] = e;
-      return;
+      const int to = position(entries, at, size, address);
+      std::copy_backward(entries + to, entries + at, entries + at + 1);
+      at = to;
+    } else {
+      for (; at > 0 && before(entries[at - 1], size, address); --at) entries[at] = entries[at - 1];
     }
-    for (; at > 0 && before(entries[at - 1], e.size, e.address); --at) entries[at] = entries[at - 1];
-    entries[at] = e;
+    entries[at].size = size;
+    entries[at].address = address;
+    entries[at].block = block;
   }
 
   void erase(Bytes size, Bytes address) {
     const int b = bin_of(size);
-    Bin& entries = bins_[static_cast<size_t>(b)];
-    size_t at = entries.size();
+    const Entry* const entries = data(bins_[b]);
+    int at = bins_[b].size;
     if (at > kLinear) {
       at = position(entries, at, size, address) - 1;
     } else {
       while (entries[--at].address != address) {
       }
     }
-    remove(b, at);
+    erase(Cursor{b, at});
   }
-  void erase(Cursor c) { remove(c.bin, static_cast<size_t>(c.index)); }
+  void erase(Cursor c) {
+    Bin& bin = bins_[c.bin];
+    Entry* const entries = data(bin);
+    std::copy(entries + c.index + 1, entries + bin.size, entries + c.index);
+    if (--bin.size == 0) unmark(c.bin);
+  }
 
   // The smallest of at least `size`, the lowest of these.
   Cursor lower_bound(Bytes size) const {
     const int b = bin_of(size);
-    const Bin& entries = bins_[static_cast<size_t>(b)];
-    size_t at = entries.size();
+    const Entry* const entries = data(bins_[b]);
+    int at = bins_[b].size;
     if (at > kLinear) {
       at = position(entries, at, size, -1);
     } else {
       while (at > 0 && entries[at - 1].size < size) --at;
     }
-    if (at > 0) return {b, static_cast<int>(at - 1)};
+    if (at > 0) return {b, at - 1};
     return first_from(b + 1);
   }
   Cursor first() const { return first_from(0); }
@@ -87,20 +92,31 @@ class FreeBlocks {
   }
   // The one before; before an invalid cursor, the last of all.
   Cursor previous(Cursor c) const {
-    const size_t behind = c.valid() ? bins_[bin(c)].size() : 0;
-    if (c.valid() && static_cast<size_t>(c.index) + 1 < behind) return {c.bin, c.index + 1};
+    if (c.valid() && c.index + 1 < bins_[c.bin].size) return {c.bin, c.index + 1};
     for (int b = c.valid() ? c.bin - 1 : kBins - 1; b >= 0; --b)
-      if (!bins_[static_cast<size_t>(b)].empty()) return {b, 0};
+      if (bins_[b].size > 0) return {b, 0};
     return {};
   }
 
  private:
-  using Bin = std::vector<Entry>;
-  static constexpr int kBins = 512;  // the last one also holds all above 16 TiB
-  static constexpr size_t kLinear = 12;
+  // A run of store_. One that is full moves to the end of it, twice as long.
+  struct Bin {
+    uint32_t begin = 0;
+    int32_t size = 0, capacity = 0;
+  };
+  static constexpr int kBins = 512;   // the last one also holds all above 16 TiB
+  static constexpr int kLinear = 12;  // entries up to which no bisection pays
 
-  static std::ptrdiff_t diff(size_t n) { return static_cast<std::ptrdiff_t>(n); }
-  static size_t bin(Cursor c) { return static_cast<size_t>(c.bin); }
+  Entry* data(const Bin& b) { return store_.data() + b.begin; }
+  const Entry* data(const Bin& b) const { return store_.data() + b.begin; }
+  void grow(Bin& b) {
+    const auto to = static_cast<uint32_t>(store_.size());
+    const int32_t capacity = b.capacity == 0 ? 4 : 2 * b.capacity;
+    store_.resize(to + static_cast<size_t>(capacity));
+    std::copy(data(b), data(b) + b.size, store_.data() + to);
+    b.begin = to;
+    b.capacity = capacity;
+  }
   static int bin_of(Bytes size) {
     const auto u = static_cast<uint64_t>(size) / static_cast<uint64_t>(kBlock);
     if (u < 16) return static_cast<int>(u);
@@ -112,21 +128,16 @@ class FreeBlocks {
     return e.size < size || (e.size == size && e.address < address);
   }
   // In a bin's first n entries: how many are not before (size, address).
-  static size_t position(const Bin& entries, size_t n, Bytes size, Bytes address) {
-    size_t lo = 0, hi = n;
+  static int position(const Entry* entries, int n, Bytes size, Bytes address) {
+    int lo = 0, hi = n;
     while (lo < hi) {
-      const size_t mid = (lo + hi) / 2;
+      const int mid = (lo + hi) / 2;
       if (before(entries[mid], size, address))
         hi = mid;
       else
         lo = mid + 1;
     }
     return lo;
-  }
-  void remove(int b, size_t at) {
-    Bin& entries = bins_[static_cast<size_t>(b)];
-    entries.erase(entries.begin() + diff(at));
-    if (entries.empty()) unmark(b);
   }
   void mark(int b) {
     bits_[static_cast<size_t>(b >> 6)] |= uint64_t{1} << (b & 63);
@@ -149,10 +160,11 @@ class FreeBlocks {
       word = bits_[static_cast<size_t>(at)];
     }
     const int found = at * 64 + std::countr_zero(word);
-    return {found, static_cast<int>(bins_[static_cast<size_t>(found)].size()) - 1};
+    return {found, bins_[found].size - 1};
   }
 
-  std::array<Bin, kBins> bins_;
+  std::vector<Entry> store_;
+  Bin bins_[kBins];
   std::array<uint64_t, kBins / 64> bits_{};
   unsigned words_ = 0;  // bit w: bits_[w] is not zero
 };

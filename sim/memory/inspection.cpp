@@ -21,7 +21,8 @@ std::vector<CachingAllocator::SegmentView> CachingAllocator::segments() const {
   std::vector<SegmentView> out;
   for (const Segment& s : segments_) {
     if (!s.alive || s.number == kNone) continue;
-    out.push_back({s.number, stream_of(s.shelf), pool_of(s.shelf) == 0, s.page != 0, s.bytes, s.base});
+    out.push_back(
+        {s.number, stream_of(s.shelf), pool_of(s.shelf) == 0, s.page != 0, s.bytes, s.base});
   }
   std::sort(out.begin(), out.end(),
             [](const SegmentView& a, const SegmentView& b) { return a.number < b.number; });
@@ -149,8 +150,9 @@ void CachingAllocator::check_invariants() const {
     }
     for (size_t i = 0; i < s->unmapped.size(); ++i) {
       ++listed_unmapped;
-      SHARDSIM_ASSERT(i == 0 || blocks_[s->unmapped[i - 1]].address < blocks_[s->unmapped[i]].address,
-                      "unmapped blocks are in order");
+      SHARDSIM_ASSERT(
+          i == 0 || blocks_[s->unmapped[i - 1]].address < blocks_[s->unmapped[i]].address,
+          "unmapped blocks are in order");
     }
   }
   SHARDSIM_ASSERT(listed == free_blocks, "only free blocks are listed");

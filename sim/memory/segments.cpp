@@ -102,8 +102,7 @@ uint32_t CachingAllocator::new_memory(uint8_t shelf_index, Bytes size, bool retr
   const int pool = pool_of(shelf_index);
   statistics_.increase(Number::segment, pool, 1);
   statistics_.increase(Number::reserved_bytes, pool, bytes);
-  if (bytes >= settings_.max_split)
-    AllocatorStatistics::increase(statistics_.oversize_segments, 1);
+  if (bytes >= settings_.max_split) AllocatorStatistics::increase(statistics_.oversize_segments, 1);
   ++statistics_.device_alloc;
   log_segment(SegmentAction::alloc, blocks_[b], segment.base, bytes);
   return b;
@@ -123,8 +122,7 @@ void CachingAllocator::release_block(uint32_t b) {
   reserved_ -= bytes;
   statistics_.decrease(Number::segment, pool, 1);
   statistics_.decrease(Number::reserved_bytes, pool, bytes);
-  if (bytes >= settings_.max_split)
-    AllocatorStatistics::decrease(statistics_.oversize_segments, 1);
+  if (bytes >= settings_.max_split) AllocatorStatistics::decrease(statistics_.oversize_segments, 1);
   drop_segment(block.segment);
 }
 
@@ -187,8 +185,7 @@ void CachingAllocator::collect_garbage() {
   int64_t ages = 0, count = 0;
   std::vector<uint32_t> whole;
   for (uint64_t streams = used_[1]; streams != 0; streams &= streams - 1) {
-    const FreeBlocks& free =
-        shelves_[static_cast<size_t>(2 * std::countr_zero(streams) + 1)]->free;
+    const FreeBlocks& free = shelves_[static_cast<size_t>(2 * std::countr_zero(streams) + 1)]->free;
     for (FreeBlocks::Cursor c = free.first(); c.valid(); c = free.next(c)) {
       const uint32_t b = free.at(c).block;
       if (blocks_[b].split()) continue;
@@ -236,8 +233,8 @@ void CachingAllocator::take_unmapped(uint32_t b) {
 // new range.
 uint32_t CachingAllocator::find_range(uint8_t shelf_index, Bytes size) {
   const auto open = [&](uint32_t b) {
-    return b != kNone && (blocks_[b].state == BlockState::free ||
-                          blocks_[b].state == BlockState::unmapped);
+    return b != kNone &&
+           (blocks_[b].state == BlockState::free || blocks_[b].state == BlockState::unmapped);
   };
   for (const uint32_t u : shelf(shelf_index).unmapped) {
     const uint32_t from = open(blocks_[u].prev) ? blocks_[u].prev : u;
@@ -249,8 +246,8 @@ uint32_t CachingAllocator::find_range(uint8_t shelf_index, Bytes size) {
   Bytes bytes = most;
   if (settings_.range_bytes > 0) bytes = std::min(most, settings_.range_bytes);
   if (settings_.range_fraction > 0)
-    bytes = static_cast<Bytes>(std::min(static_cast<double>(most),
-                                        settings_.range_fraction * static_cast<double>(device_.total)));
+    bytes = static_cast<Bytes>(std::min(
+        static_cast<double>(most), settings_.range_fraction * static_cast<double>(device_.total)));
   const Bytes page = pool_of(shelf_index) == 0 ? kSmallSegment : settings_.large_segment;
   bytes = ceil_div(bytes, page) * page;
   if (size > bytes) return kNone;  // one buffer cannot span ranges

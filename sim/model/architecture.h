@@ -54,6 +54,8 @@ struct Architecture {
   bool bias = false;                                           // stack: linears have a bias
   bool scale = false;                                          // bag: parameters are doubled first
   bool input_grad = false;                                     // the input requires a gradient
+  std::vector<int64_t> calls;   // blocks in the order that forward runs them; empty: each once
+  std::vector<int64_t> detach;  // blocks whose output is detached
   LinearShape root_first, root_last;                           // stack: out 0 = absent
 };
 

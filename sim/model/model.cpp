@@ -226,4 +226,42 @@ Model build_model(const Architecture& architecture) {
   return model;
 }
 
+bool matches(std::string_view pattern, std::string_view name) {
+  size_t p = 0, n = 0, star = std::string_view::npos, mark = 0;
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      mark = n;
+    } else if (p < pattern.size() && pattern[p] == name[n]) {
+      ++p;
+      ++n;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      n = ++mark;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+void freeze(Model& model, const std::vector<std::string>& patterns) {
+  if (patterns.empty()) return;
+  std::vector<bool> used(patterns.size(), false);
+  for (uint32_t i = 0; i < model.params.size(); ++i) {
+    const std::string name = model.param_name({i});
+    for (size_t p = 0; p < patterns.size(); ++p)
+      if (matches(patterns[p], name)) {
+        used[p] = true;
+        model.params[i].frozen = true;
+        if (model.params[i].alias.valid()) model.params[model.params[i].alias.v].frozen = true;
+      }
+  }
+  for (size_t p = 0; p < patterns.size(); ++p)
+    if (!used[p])
+      throw Error("frozen: no parameter matches '" + patterns[p] + "'", {},
+                  "* stands for any run of characters: \"*.mlp.*\"");
+}
+
 }  // namespace shardsim

@@ -33,6 +33,7 @@ struct Param {
   int32_t index = -1;           // an element of a ParameterList: "p.3"
   Shape shape;
   ParamId alias;  // valid: this name shares the storage of an earlier parameter (tied)
+  bool frozen = false;  // requires no gradient
 };
 
 struct Module {
@@ -61,5 +62,11 @@ struct Model {
 // Throws Error where an architecture makes no model (no layers, a size of zero, heads that do not
 // divide). Sizes are expected to have been bounded by sim/config.
 Model build_model(const Architecture& architecture);
+
+// True if `name` matches `pattern`, where * stands for any run of characters, dots included.
+bool matches(std::string_view pattern, std::string_view name);
+// requires_grad_(False) on every parameter whose name matches a pattern. Throws Error at a pattern
+// that matches none.
+void freeze(Model& model, const std::vector<std::string>& patterns);
 
 }  // namespace shardsim

@@ -297,9 +297,10 @@ void rms_norm(OpCode& c, const OpShape& s, const OpContext& x) {
     f.alloc(extra(0), 4 * s.rows);
     f.kernel("rms_norm", KernelClass::reduction, 2 * e * n, 4 * n);
     c.saved = {input(0), kept(extra(0))};
-    b.alloc(0, e * n);
+    if (x.in_grad[0]) b.alloc(0, e * n);
     if (x.param_grad) b.alloc(kParamGrad, bytes_of(x.param) * s.in);
-    b.kernel("rms_norm_backward", KernelClass::reduction, 3 * e * n, 8 * n);
+    if (x.in_grad[0])
+      b.kernel("rms_norm_backward", KernelClass::reduction, 3 * e * n, 8 * n);
     if (x.param_grad)
       b.kernel("rms_norm_dw", KernelClass::reduction, 2 * e * n, 2 * n);
     return;

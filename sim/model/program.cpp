@@ -1,5 +1,8 @@
 #include "sim/model/program.h"
 
+#include <algorithm>
+#include <string>
+
 #include "sim/base/error.h"
 
 namespace shardsim {
@@ -294,6 +297,7 @@ void stack(Program& program, const Model& model, const ProgramInput& in) {
     width = a.root_first.out;
   }
   uint32_t cls = 0;
+  std::vector<uint32_t> class_of(model.blocks.size());
   for (size_t i = 0; i < model.blocks.size(); ++i) {
     if (a.family == Family::stack) {
       const auto& block = a.linear_blocks[i];
@@ -333,7 +337,17 @@ void stack(Program& program, const Model& model, const ProgramInput& in) {
         cls = add(b.finish(v, true));
       }
     }
-    stage(cls, model.blocks[i]);
+    class_of[i] = cls;
+  }
+  std::vector<int64_t> calls = a.calls;
+  if (calls.empty())
+    for (size_t i = 0; i < model.blocks.size(); ++i) calls.push_back(static_cast<int64_t>(i));
+  for (int64_t i : calls) {
+    if (i < 0 || i >= static_cast<int64_t>(model.blocks.size()))
+      throw Error("model: calls: there is no block " + std::to_string(i));
+    stage(class_of[i], model.blocks[i]);
+    program.stages.back().detach =
+        std::find(a.detach.begin(), a.detach.end(), i) != a.detach.end();
   }
   if (a.root_last.out) {
     stage(add(single(OpKind::linear, linear(a.root_last, false), {0, -1})), model.head[0]);

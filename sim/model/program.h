@@ -42,6 +42,7 @@ struct Stage {
   ModuleId module;           // whose forward this is; none for input and loss
   uint32_t first_param = 0;  // that its steps' parameters count from
   bool loss = false;         // after the root's forward has returned
+  bool detach = false;       // its output is detached from the graph
 };
 
 // What of a training run the forward depends on.

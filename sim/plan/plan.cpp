@@ -137,6 +137,21 @@ Plan build_plan(const Model& model, const Training& training) {
     if (model.params[i].alias.valid())
       plan.group_of_param[i] = plan.group_of_param[model.params[i].alias.v];
 
+  for (const StateSetting& setting : training.fsdp2.settings) {
+    bool used = false;
+    for (ShardState& s : plan.states)
+      for (ModuleId m : s.modules) {
+        if (!matches(setting.pattern, model.module_name(m))) continue;
+        used = true;
+        if (setting.gradient_divide_factor) s.divide_factor = *setting.gradient_divide_factor;
+        if (setting.force_sum_reduction) s.force_sum = *setting.force_sum_reduction;
+        if (setting.unshard_in_backward) s.unshard_in_backward = *setting.unshard_in_backward;
+      }
+    if (!used)
+      throw Error("fsdp2.settings: no wrapped module matches '" + setting.pattern + "'", {},
+                  "names are those of `shardsim explain`");
+  }
+
   // Explicit prefetch over the blocks, as the recorder sets it.
   const Fsdp2Options& f = training.fsdp2;
   const auto n = static_cast<int64_t>(model.blocks.size());

@@ -48,6 +48,9 @@ struct ShardState {
   std::vector<uint32_t> forward_prefetch;   // states, explicit
   std::vector<uint32_t> backward_prefetch;  // states, explicit; empty with implicit
   bool explicit_backward = false;
+  double divide_factor = 0;  // set_gradient_divide_factor; 0: the number of ranks
+  bool force_sum = false;
+  bool unshard_in_backward = true;
 };
 
 struct Plan {

@@ -58,6 +58,13 @@ struct Wrap {
 // When a setting holds over the micro-batches of a step: in each, or only in the last.
 enum class Micro : uint8_t { each, last };
 
+// What a setter of one FSDPModule says: set_gradient_divide_factor and its like.
+struct StateSetting {
+  std::string pattern;  // module name; "" is the root
+  std::optional<double> gradient_divide_factor;
+  std::optional<bool> force_sum_reduction, unshard_in_backward;
+};
+
 struct Fsdp2Options {
   Reshard reshard_after_forward;
   Reshard root_reshard;                                    // the root's own value
@@ -72,6 +79,10 @@ struct Fsdp2Options {
   Micro reshard_after_backward = Micro::each;
   int64_t reduce_scatter_max_input_buffers = 1;
   bool separate_reduce_scatter_group = false;
+  bool keep_unsharded_storage = false;
+  bool persistent_all_gather = false;  // set_custom_all_gather with one output kept per size
+  bool post_optim_event = false;       // gathers wait for the optimizer's event, not for the stream
+  std::vector<StateSetting> settings;  // of single modules, later entries win
 };
 
 struct Precision {
@@ -109,6 +120,9 @@ struct Training {
   bool float_loss = true;           // stack and bag: y.float().sum(), otherwise y.sum()
   Checkpointing checkpointing;
   Optimizer optimizer;
+  std::vector<std::string> frozen;  // patterns of parameters that require no gradient
+  double clip_grad_norm = 0;        // 0: gradients are not clipped
+  bool evaluate_after = false;      // a forward without gradients after the steps
   std::string allocator;   // PYTORCH_CUDA_ALLOC_CONF; memory level blocks
   Place allocator_place;   // where the scenario says so
 };

@@ -63,26 +63,6 @@ void refuse_containers(const Model& model, const std::vector<ModuleId>& modules)
 
 }  // namespace
 
-bool matches(std::string_view pattern, std::string_view name) {
-  size_t p = 0, n = 0, star = std::string_view::npos, mark = 0;
-  while (n < name.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      mark = n;
-    } else if (p < pattern.size() && pattern[p] == name[n]) {
-      ++p;
-      ++n;
-    } else if (star != std::string_view::npos) {
-      p = star + 1;
-      n = ++mark;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
-}
-
 std::vector<WrapCall> wrap_calls(const Model& model, const Training& training) {
   const Wrap& w = training.wrap;
   const Fsdp2Options& f = training.fsdp2;

@@ -16,7 +16,4 @@ struct WrapCall {
 
 std::vector<WrapCall> wrap_calls(const Model& model, const Training& training);
 
-// True if `name` matches `pattern`, where * stands for any run of characters, dots included.
-bool matches(std::string_view pattern, std::string_view name);
-
 }  // namespace shardsim

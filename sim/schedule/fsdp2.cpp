@@ -70,10 +70,10 @@ Bytes chunk_cat_table(const Group& g, int64_t element) {
 
 }  // namespace
 
-DivideFactors divide_factors(DType reduce, int64_t ranks) {
-  if (reduce == DType::fp32 || reduce == DType::bf16) return {};
+DivideFactors divide_factors(DType reduce, int64_t ranks, double factor, bool force_sum) {
+  const double n = factor > 0 ? factor : static_cast<double>(ranks);
+  if (reduce == DType::fp32 || reduce == DType::bf16) return {1, force_sum ? n : 1};
   double pre = 1;
-  const auto n = static_cast<double>(ranks);
   while (std::fmod(n, pre) == 0 && n / pre > pre) pre *= 2;
   return {pre, n / pre};
 }
@@ -83,7 +83,6 @@ Fsdp2::Fsdp2(Host& host, const Model& model, const Plan& plan, const Training& t
       compute_(compute_dtype(training.precision)), reduce_(reduce_dtype(training.precision)),
       stored_(training.precision.storage) {
   const Mesh& mesh = plan.mesh;
-  divide_ = divide_factors(reduce_, mesh.world());
   if (hsdp()) replicate_comm_ = host.communicator(mesh.replicate, mesh.shard, "replicate");
   shard_comm_ = host.communicator(mesh.shard, 1, "shard");
   reduce_comm_ = training.fsdp2.separate_reduce_scatter_group
@@ -139,16 +138,17 @@ void Fsdp2::define_gather(ParamGroup& g, Gather& x, CommId comm, bool from_post_
 
 void Fsdp2::define(ParamGroup& g) {
   const Group& p = *g.plan;
-  const int64_t e = bytes_of(compute_), o = bytes_of(stored_), r = bytes_of(reduce_);
+  const int64_t e = bytes_of(compute_), o = bytes_of(stored_);
   const int64_t ranks = p.ranks;
   const auto n = static_cast<uint32_t>(p.params.size());
   const ShardState& state = plan_.states[g.state];
   g.grads.assign(n, {});
-  for (const ShardedParam& q : p.params) g.last_param = std::max(g.last_param, q.id.v);
+  g.has_grad.assign(n, false);
   if (ranks > 1) {
     g.whole.ranks = ranks;
     define_gather(g, g.whole, shard_comm_, false);
-    g.gathered = host_.buffer(p.padded() * e, kCopyIn, Category::all_gather_buffers, g.id);
+    for (BufferId* b : {&g.gathered, &g.gathered_other})
+      *b = host_.buffer(p.padded() * e, kCopyIn, Category::all_gather_buffers, g.id);
   }
   g.first_unsharded = host_.buffers();
   for (const ShardedParam& q : p.params)
@@ -177,57 +177,85 @@ void Fsdp2::define(ParamGroup& g) {
       g.copy_one.push_back(host_.work(copy(WorkKind::CopyD2D, q.shard * e, g.id, "unshard_copy")));
     }
   }
+}
 
-  const Bytes input = p.padded() * r, output = p.shard * r;
-  g.reduce_input = host_.buffer(input, kCompute, Category::reduce_scatter_buffers, g.id);
+// The reduction of the parameters that have a gradient now; laid out when it is first needed.
+Fsdp2::Reduction& Fsdp2::reduction(ParamGroup& g) {
+  std::vector<bool> of(g.grads.size());
+  for (size_t i = 0; i < of.size(); ++i) of[i] = g.grads[i].valid();
+  for (const auto& x : g.reductions)
+    if (x->of == of) return *x;
+  g.reductions.push_back(std::make_unique<Reduction>());
+  Reduction& x = *g.reductions.back();
+  x.of = of;
+  const Group& p = *g.plan;
+  const ShardState& state = plan_.states[g.state];
+  const int64_t e = bytes_of(compute_), o = bytes_of(stored_), r = bytes_of(reduce_);
+  const int64_t ranks = p.ranks;
+  Group with_grad = p;
+  with_grad.params.clear();
+  with_grad.shard = 0;
+  for (size_t i = 0; i < of.size(); ++i)
+    if (of[i]) {
+      with_grad.params.push_back(p.params[i]);
+      with_grad.shard += p.params[i].shard;
+    }
+  const int64_t shard = with_grad.shard;
+  const Bytes input = shard * ranks * r, output = shard * r;
+  x.input = host_.buffer(input, kCompute, Category::reduce_scatter_buffers, g.id);
   if (compute_ == DType::fp16 && reduce_ == DType::fp32) {
     // chunk_cat widens bf16 only: other gradients are padded and cast into place one by one.
-    for (const ShardedParam& q : p.params) {
-      g.cast_in.push_back(host_.work(
+    for (const ShardedParam& q : with_grad.params) {
+      x.cast_in.push_back(host_.work(
           kernel("cast", KernelClass::pointwise, (e + r) * q.shard * ranks, reduce_, g.id)));
-      g.pad_in.push_back(
+      x.pad_in.push_back(
           host_.work(copy(WorkKind::Memset, q.shard * ranks * e, g.id, "pad_gradient")));
-      g.pad_in.push_back(host_.work(copy(WorkKind::CopyD2D, q.numel * e, g.id, "pad_gradient")));
-      g.padded_grads.push_back(BufferId{});
+      x.pad_in.push_back(host_.work(copy(WorkKind::CopyD2D, q.numel * e, g.id, "pad_gradient")));
+      x.padded_grads.push_back(BufferId{});
       if (q.shard * ranks != q.numel)
-        g.padded_grads.back() = host_.buffer(q.shard * ranks * e, kCompute,
+        x.padded_grads.back() = host_.buffer(q.shard * ranks * e, kCompute,
                                              Category::reduce_scatter_buffers, g.id);
     }
   }
-  const Bytes table = chunk_cat_table(p, r);
-  g.table_in = host_.buffer(table, kCompute, Category::reduce_scatter_buffers, g.id);
-  g.table_work = host_.work(copy(WorkKind::CopyH2D, table, g.id, "chunk_cat_table"));
-  g.chunk_cat = host_.work(
-      kernel("chunk_cat", KernelClass::chunk_cat, input + p.padded() * e, reduce_, g.id));
-  const bool divides = divide_.pre != 1 || divide_.post != 1;
-  if (divide_.pre != 1)
-    g.pre_divide = host_.work(kernel("div", KernelClass::pointwise, 2 * input, reduce_, g.id));
-  const ReduceOp op = divides ? ReduceOp::sum : ReduceOp::avg;
-  g.reduce_scatter = host_.work(collective(WorkKind::ReduceScatter, input, reduce_, reduce_comm_,
-                                           g.id, op, "reduce_scatter"));
-  g.copy_reduce = host_.work(copy(WorkKind::CopyD2D, input, g.id, "reduce_copy"));
+  const Bytes table = chunk_cat_table(with_grad, r);
+  x.table = host_.buffer(table, kCompute, Category::reduce_scatter_buffers, g.id);
+  x.table_copy = host_.work(copy(WorkKind::CopyH2D, table, g.id, "chunk_cat_table"));
+  x.chunk_cat = host_.work(
+      kernel("chunk_cat", KernelClass::chunk_cat, input + shard * ranks * e, reduce_, g.id));
+  const DivideFactors divide =
+      divide_factors(reduce_, plan_.mesh.world(), state.divide_factor, state.force_sum);
+  const bool divides = divide.pre != 1 || divide.post != 1;
+  if (divide.pre != 1)
+    x.pre_divide = host_.work(kernel("div", KernelClass::pointwise, 2 * input, reduce_, g.id));
+  const bool custom = state.divide_factor > 0;
+  const ReduceOp scatter_op = divides ? ReduceOp::sum
+                              : custom && state.divide_factor != static_cast<double>(ranks)
+                                  ? ReduceOp::premul_sum
+                                  : ReduceOp::avg;
+  x.reduce_scatter = host_.work(collective(WorkKind::ReduceScatter, input, reduce_, reduce_comm_,
+                                           g.id, scatter_op, "reduce_scatter"));
+  x.copy = host_.work(copy(WorkKind::CopyD2D, input, g.id, "reduce_copy"));
   if (hsdp()) {
-    g.add_partial = host_.work(kernel("add", KernelClass::pointwise, 3 * output, reduce_, g.id));
-    g.all_reduce = host_.work(collective(WorkKind::AllReduce, output, reduce_, replicate_comm_,
-                                         g.id, op, "all_reduce"));
-    g.partial = host_.buffer(output, kReduceScatter, Category::reduce_scatter_buffers, g.id);
+    x.add_partial = host_.work(kernel("add", KernelClass::pointwise, 3 * output, reduce_, g.id));
+    x.all_reduce = host_.work(collective(WorkKind::AllReduce, output, reduce_, replicate_comm_,
+                                         g.id, divides || custom ? ReduceOp::sum : ReduceOp::avg,
+                                         "all_reduce"));
+    x.partial = host_.buffer(output, kReduceScatter, Category::reduce_scatter_buffers, g.id);
   }
-  if (divide_.post != 1)
-    g.post_divide = host_.work(kernel("div", KernelClass::pointwise, 2 * output, reduce_, g.id));
-  g.reduce_output = host_.buffer(output, kReduceScatter, Category::reduce_scatter_buffers, g.id);
-  if (reduce_ != stored_) {
-    g.cast_grad.push_back(
-        host_.work(kernel("cast", KernelClass::pointwise, (r + o) * p.shard, stored_, g.id)));
-    for (BufferId& b : g.sharded_grad)
-      b = host_.buffer(p.shard * o, hsdp() ? kAllReduce : kReduceScatter, Category::gradients, g.id);
-  } else {
-    for (BufferId& b : g.sharded_grad)
-      b = host_.buffer(p.shard * o, kReduceScatter, Category::gradients, g.id);
-  }
-  for (const ShardedParam& q : p.params)
+  if (divide.post != 1)
+    x.post_divide = host_.work(kernel("div", KernelClass::pointwise, 2 * output, reduce_, g.id));
+  x.output = host_.buffer(output, kReduceScatter, Category::reduce_scatter_buffers, g.id);
+  if (reduce_ != stored_)
+    x.cast_grad =
+        host_.work(kernel("cast", KernelClass::pointwise, (r + o) * shard, stored_, g.id));
+  const StreamId pool = reduce_ != stored_ && hsdp() ? kAllReduce : kReduceScatter;
+  for (BufferId& b : x.sharded_grad)
+    b = host_.buffer(shard * o, pool, Category::gradients, g.id);
+  for (const ShardedParam& q : with_grad.params)
     if (q.local > 0)
-      g.add_grad.push_back(
+      x.add_grad.push_back(
           host_.work(kernel("add", KernelClass::pointwise, 3 * o * q.local, stored_, g.id)));
+  return x;
 }
 
 void Fsdp2::initialize() {
@@ -248,7 +276,7 @@ void Fsdp2::initialize() {
     const BufferId b = host_.buffer(q.shard * o, kCompute, Category::parameters,
                                     {static_cast<uint32_t>(g)});
     host_.alloc(b);
-    sharded_.push_back({{i}, q.local, b});
+    if (!model_.params[i].frozen) sharded_.push_back({{i}, q.local, b});
   }
 }
 
@@ -263,6 +291,9 @@ void Fsdp2::begin_micro_batch(bool last) {
 // Unshard: cast and copy-in on the copy-in stream, all-gather on its own.
 void Fsdp2::unshard(ParamGroup& g) {
   if (g.pending || g.sharded_state == ShardedState::unsharded) return;
+  if (g.training_state == TrainingState::pre_backward &&
+      !plan_.states[g.state].unshard_in_backward)
+    return;
   if (g.reshard_event.valid()) {
     host_.wait(kCopyIn, g.reshard_event);
     host_.wait(kAllGather, g.reshard_event);
@@ -280,7 +311,7 @@ void Fsdp2::unshard(ParamGroup& g) {
     host_.alloc(x.flat_buffer);
     for (; i < x.flat; ++i) host_.launch(kCopyIn, x.copy_in[i]);
   }
-  host_.alloc(g.gathered);
+  take_gathered(g);
   for (; i < x.copy_in.size(); ++i) host_.launch(kCopyIn, x.copy_in[i]);
   host_.wait_stream(kAllGather, kCopyIn);
   host_.collective(kAllGather, x.gather);
@@ -288,16 +319,43 @@ void Fsdp2::unshard(ParamGroup& g) {
   if (x.flat_buffer.valid()) host_.free(x.flat_buffer);
 }
 
+// The all-gather's output: its own, or with a custom persistent all-gather one kept per size.
+void Fsdp2::take_gathered(ParamGroup& g) {
+  if (!training_.fsdp2.persistent_all_gather) {
+    // A module that runs twice in a row gathers while its first output is still held.
+    if (held_.buffer == g.gathered) std::swap(g.gathered, g.gathered_other);
+    host_.alloc(g.gathered);
+    return;
+  }
+  const Bytes size = host_.schedule().buffers[g.gathered.v].bytes;
+  for (const auto& [bytes, buffer] : persistent_)
+    if (bytes == size) return;
+  persistent_.emplace_back(size, g.gathered);
+  host_.alloc(g.gathered);
+}
+
+void Fsdp2::drop_gathered(BufferId b) {
+  if (!training_.fsdp2.persistent_all_gather) host_.free(b);
+}
+
+void Fsdp2::take_storage(ParamGroup& g, uint32_t i) {
+  if (!g.storage_kept) host_.alloc({g.first_unsharded + i});
+}
+
+void Fsdp2::drop_storage(ParamGroup& g, uint32_t i) {
+  if (!g.storage_kept) host_.free({g.first_unsharded + i});
+}
+
 void Fsdp2::release_held(bool compute_waits) {
-  if (!held_.any) return;
+  if (!held_.buffer.valid()) return;
   if (compute_waits) {
     host_.wait(kCompute, held_.event);
   } else {
     host_.wait(kCopyIn, held_.event);
     host_.wait(kAllGather, held_.event);
   }
-  host_.free(groups_[held_.group].gathered);
-  held_.any = false;
+  drop_gathered(held_.buffer);
+  held_ = {};
 }
 
 void Fsdp2::wait_for_unshard(ParamGroup& g) {
@@ -316,14 +374,14 @@ void Fsdp2::wait_for_unshard(ParamGroup& g) {
         if (previous.valid()) host_.free(previous);
         previous = cast;
       }
-      host_.alloc({g.first_unsharded + i});
+      take_storage(g, i);
       host_.launch(kCompute, g.copy_one[i]);
     }
     if (previous.valid()) host_.free(previous);
   } else {
     host_.wait(kCompute, g.gathered_event);
     const Gather& x = g.pending_partial ? g.partial_mesh : g.whole;
-    for (uint32_t i = 0; i < n; ++i) host_.alloc({g.first_unsharded + i});
+    for (uint32_t i = 0; i < n; ++i) take_storage(g, i);
     host_.alloc(x.table_buffer);
     host_.pinned_copy(kCompute, x.table);
     host_.launch(kCompute, x.copy_out);
@@ -332,14 +390,16 @@ void Fsdp2::wait_for_unshard(ParamGroup& g) {
   if (g.sharded_state == ShardedState::post_forward)
     for (uint32_t i = 0; i < n; ++i) host_.free({g.first_post_forward + i});
   g.sharded_state = ShardedState::unsharded;
+  g.ever_unsharded = true;
+  g.storage_kept = training_.fsdp2.keep_unsharded_storage;
   const EventId copied = host_.record(kCompute);
   if (forward && g.plan->ranks > 1) {
-    held_ = {true, g.id.v, copied};
+    held_ = {g.gathered, copied};
     return;
   }
   host_.wait(kCopyIn, copied);
   host_.wait(kAllGather, copied);
-  if (g.plan->ranks > 1) host_.free(g.gathered);
+  if (g.plan->ranks > 1) drop_gathered(g.gathered);
 }
 
 void Fsdp2::reshard(ParamGroup& g) {
@@ -352,7 +412,7 @@ void Fsdp2::reshard(ParamGroup& g) {
       for (uint32_t i = 0; i < n; ++i) {
         host_.alloc({g.first_post_forward + i});
         host_.launch(kCompute, g.clone[i]);
-        host_.free({g.first_unsharded + i});
+        drop_storage(g, i);
       }
       g.sharded_state = ShardedState::post_forward;
       g.reshard_event = host_.record(kCompute);
@@ -360,7 +420,7 @@ void Fsdp2::reshard(ParamGroup& g) {
     }
   }
   if (g.sharded_state == ShardedState::unsharded)
-    for (uint32_t i = 0; i < n; ++i) host_.free({g.first_unsharded + i});
+    for (uint32_t i = 0; i < n; ++i) drop_storage(g, i);
   if (g.sharded_state == ShardedState::post_forward)
     for (uint32_t i = 0; i < n; ++i) host_.free({g.first_post_forward + i});
   g.sharded_state = ShardedState::sharded;
@@ -369,6 +429,12 @@ void Fsdp2::reshard(ParamGroup& g) {
 void Fsdp2::root_pre_forward() {
   if (iteration_root_) return;
   iteration_root_ = true;
+  if (post_optim_event_.valid()) {
+    host_.wait(kCopyIn, post_optim_event_);
+    host_.wait(kAllGather, post_optim_event_);
+    post_optim_event_ = {};
+    return;
+  }
   host_.wait_stream(kCopyIn, kCompute);
   host_.wait_stream(kAllGather, kCompute);
 }
@@ -399,17 +465,31 @@ bool Fsdp2::post_forward(uint32_t s) {
   if (++members_run_[s] < state.modules.size()) return false;
   members_run_[s] = 0;
   if (state.group.valid()) {
-    ParamGroup& g = groups_[state.group.v];
-    reshard(g);
-    g.forward_indices.push_back(static_cast<uint32_t>(order_.size()));
-    order_.push_back(g.id.v);
-    g.training_state = TrainingState::idle;
+    end_forward(groups_[state.group.v]);
   }
   if (state.root) {
     release_held(false);
     iteration_root_ = false;
   }
   return true;
+}
+
+void Fsdp2::end_forward(ParamGroup& g) {
+  reshard(g);
+  g.forward_indices.push_back(static_cast<uint32_t>(order_.size()));
+  order_.push_back(g.id.v);
+  g.training_state = TrainingState::idle;
+}
+
+std::vector<uint32_t> Fsdp2::complete_list_groups() {
+  std::vector<uint32_t> completed;
+  for (auto s = static_cast<uint32_t>(plan_.states.size()); s-- > 0;) {
+    if (members_run_[s] == 0 || members_run_[s] >= plan_.states[s].modules.size()) continue;
+    members_run_[s] = 0;
+    if (group_of(s).valid()) end_forward(groups_[group_of(s).v]);
+    completed.push_back(s);
+  }
+  return completed;
 }
 
 void Fsdp2::pre_backward(uint32_t s) {
@@ -457,7 +537,7 @@ void Fsdp2::post_backward_group(ParamGroup& g) {
   const auto cap = static_cast<size_t>(training_.fsdp2.reduce_scatter_max_input_buffers);
   while (retained_.size() >= cap) {
     host_.wait(kCompute, retained_.front().event);
-    host_.free(groups_[retained_.front().group].reduce_input);
+    host_.free(retained_.front().input);
     retained_.erase(retained_.begin());
   }
   const bool any = std::any_of(g.grads.begin(), g.grads.end(),
@@ -466,24 +546,25 @@ void Fsdp2::post_backward_group(ParamGroup& g) {
 }
 
 void Fsdp2::reduce(ParamGroup& g) {
+  const Reduction& x = reduction(g);
   if (g.post_event.valid()) host_.wait(kCompute, g.post_event);
   drop_all_reduce_buffer(g);
-  if (hsdp() && g.has_partial) host_.wait_stream(kReduceScatter, kCompute);
-  host_.alloc(g.reduce_input);
-  if (g.cast_in.empty() || accumulated_) {
-    host_.alloc(g.table_in);
-    host_.pinned_copy(kCompute, g.table_work);
-    host_.launch(kCompute, g.chunk_cat);
-    host_.free(g.table_in);
+  if (hsdp() && g.partial.valid()) host_.wait_stream(kReduceScatter, kCompute);
+  host_.alloc(x.input);
+  if (x.cast_in.empty() || accumulated_) {
+    host_.alloc(x.table);
+    host_.pinned_copy(kCompute, x.table_copy);
+    host_.launch(kCompute, x.chunk_cat);
+    host_.free(x.table);
   } else {
-    for (size_t i = 0; i < g.padded_grads.size(); ++i) {
-      if (!g.padded_grads[i].valid()) continue;
-      host_.alloc(g.padded_grads[i]);
-      host_.launch(kCompute, g.pad_in[2 * i]);
-      host_.launch(kCompute, g.pad_in[2 * i + 1]);
+    for (size_t i = 0; i < x.padded_grads.size(); ++i) {
+      if (!x.padded_grads[i].valid()) continue;
+      host_.alloc(x.padded_grads[i]);
+      host_.launch(kCompute, x.pad_in[2 * i]);
+      host_.launch(kCompute, x.pad_in[2 * i + 1]);
     }
-    for (WorkId w : g.cast_in) host_.launch(kCompute, w);
-    for (BufferId b : g.padded_grads)
+    for (WorkId w : x.cast_in) host_.launch(kCompute, w);
+    for (BufferId b : x.padded_grads)
       if (b.valid()) host_.free(b);
   }
   // A Python list lets go of its elements from the end.
@@ -494,51 +575,70 @@ void Fsdp2::reduce(ParamGroup& g) {
   host_.wait_stream(kReduceScatter, kCompute);
 
   // The output is the sharded gradient itself where types agree.
-  const bool keeps_partial = hsdp() && !all_reduce_;
-  const int slot = g.has_sharded_grad ? 1 - g.grad_slot : g.grad_slot;
-  const BufferId output = keeps_partial && !g.has_partial ? g.partial
-                          : reduce_ == stored_ && !keeps_partial ? g.sharded_grad[slot]
-                                                                 : g.reduce_output;
+  const bool stops_at_partial = hsdp() && !all_reduce_;
+  const BufferId grad = x.sharded_grad[x.sharded_grad[0] == g.sharded_grad ? 1 : 0];
+  const BufferId output = stops_at_partial && !g.partial.valid() ? x.partial
+                          : reduce_ == stored_ && !stops_at_partial ? grad
+                                                                    : x.output;
   host_.alloc(output);
-  if (g.pre_divide.valid()) host_.launch(kReduceScatter, g.pre_divide);
+  if (x.pre_divide.valid()) host_.launch(kReduceScatter, x.pre_divide);
   if (g.plan->ranks > 1)
-    host_.collective(kReduceScatter, g.reduce_scatter);
+    host_.collective(kReduceScatter, x.reduce_scatter);
   else
-    host_.launch(kReduceScatter, g.copy_reduce);
-  retained_.push_back({g.id.v, host_.record(kReduceScatter)});
+    host_.launch(kReduceScatter, x.copy);
+  retained_.push_back({x.input, host_.record(kReduceScatter)});
 
   StreamId post = kReduceScatter;
   if (hsdp()) {
     if (!all_reduce_) {
-      if (g.has_partial) {
-        host_.launch(kReduceScatter, g.add_partial);
+      if (g.partial.valid()) {
+        host_.launch(kReduceScatter, x.add_partial);
         host_.free(output);
+      } else {
+        g.partial = output;
       }
-      g.has_partial = true;
       end_reduction(g, kReduceScatter);
       return;
     }
-    if (g.has_partial) host_.launch(kReduceScatter, g.add_partial);
+    if (g.partial.valid()) host_.launch(kReduceScatter, x.add_partial);
     host_.wait_stream(kAllReduce, kReduceScatter);
-    host_.collective(kAllReduce, g.all_reduce);
+    host_.collective(kAllReduce, x.all_reduce);
     host_.record(kAllReduce);
     post = kAllReduce;
   }
-  if (g.post_divide.valid()) host_.launch(post, g.post_divide);
+  if (x.post_divide.valid()) host_.launch(post, x.post_divide);
   if (reduce_ != stored_) {
-    host_.alloc(g.sharded_grad[slot]);
-    for (WorkId w : g.cast_grad) host_.launch(post, w);
+    host_.alloc(grad);
+    host_.launch(post, x.cast_grad);
     if (hsdp())
       g.all_reduce_buffer = output;
     else
       host_.free(output);
   }
-  assign_grad(g, post);
-  if (g.has_partial) {
-    host_.free(g.partial);
-    g.has_partial = false;
-  }
+  assign_grad(g, x, grad, post);
+  if (g.partial.valid()) host_.free(g.partial);
+  g.partial = {};
   end_reduction(g, post);
+}
+
+// Sets each parameter's .grad to its view of the new shard, or adds that to the .grad there is.
+void Fsdp2::assign_grad(ParamGroup& g, const Reduction& x, BufferId grad, StreamId post) {
+  if (!g.sharded_grad.valid()) {
+    g.sharded_grad = grad;
+    g.has_grad = x.of;
+    return;
+  }
+  SHARDSIM_ASSERT(g.has_grad == x.of, "the same parameters get gradients in every micro-batch");
+  for (WorkId w : x.add_grad) host_.launch(post, w);
+  if (hsdp() && reduce_ == stored_)
+    g.all_reduce_buffer = grad;
+  else
+    host_.free(grad);
+}
+
+void Fsdp2::drop_all_reduce_buffer(ParamGroup& g) {
+  if (g.all_reduce_buffer.valid()) host_.free(g.all_reduce_buffer);
+  g.all_reduce_buffer = {};
 }
 
 void Fsdp2::end_reduction(ParamGroup& g, StreamId post) {
@@ -549,25 +649,6 @@ void Fsdp2::end_reduction(ParamGroup& g, StreamId post) {
     same->event = g.post_event;
   else
     posts_.push_back({post, g.post_event});
-}
-
-// Sets each parameter's .grad to its view of the new shard, or adds that to the .grad there is.
-void Fsdp2::assign_grad(ParamGroup& g, StreamId post) {
-  if (!g.has_sharded_grad) {
-    g.has_sharded_grad = true;
-    return;
-  }
-  for (WorkId w : g.add_grad) host_.launch(post, w);
-  const BufferId added = g.sharded_grad[1 - g.grad_slot];
-  if (hsdp() && reduce_ == stored_)
-    g.all_reduce_buffer = added;
-  else
-    host_.free(added);
-}
-
-void Fsdp2::drop_all_reduce_buffer(ParamGroup& g) {
-  if (g.all_reduce_buffer.valid()) host_.free(g.all_reduce_buffer);
-  g.all_reduce_buffer = {};
 }
 
 void Fsdp2::root_post_backward_final_callback() {
@@ -591,7 +672,7 @@ void Fsdp2::root_post_backward_final_callback() {
     g.post_event = {};
     if (g.pending) {  // a prefetched all-gather that nobody used
       host_.wait(kCompute, g.gathered_event);
-      host_.free(g.gathered);
+      drop_gathered(g.gathered);
       g.pending = false;
     }
     g.forward_indices.clear();
@@ -600,18 +681,31 @@ void Fsdp2::root_post_backward_final_callback() {
   order_.clear();
   for (const Retained& r : retained_) {
     host_.wait(kCompute, r.event);
-    host_.free(groups_[r.group].reduce_input);
+    host_.free(r.input);
   }
   retained_.clear();
+}
+
+std::vector<bool> Fsdp2::unsharded() const {
+  std::vector<bool> out;
+  for (const ParamGroup& g : groups_) out.push_back(g.sharded_state == ShardedState::unsharded);
+  return out;
+}
+
+bool Fsdp2::has_grad(ParamId p) const {
+  const ParamGroup& g = groups_[static_cast<size_t>(plan_.group_of_param[p.v])];
+  return g.sharded_grad.valid() && g.has_grad[position_[p.v]];
 }
 
 // A group's gradients are views of one storage, which goes with the last of them.
 void Fsdp2::drop_grads() {
   for (const Sharded& p : sharded_) {
+    if (!has_grad(p.id)) continue;
     ParamGroup& g = groups_[static_cast<size_t>(plan_.group_of_param[p.id.v])];
-    if (!g.has_sharded_grad || p.id.v != g.last_param) continue;
-    host_.free(g.sharded_grad[g.grad_slot]);
-    g.has_sharded_grad = false;
+    g.has_grad[position_[p.id.v]] = false;
+    if (std::find(g.has_grad.begin(), g.has_grad.end(), true) != g.has_grad.end()) continue;
+    host_.free(g.sharded_grad);
+    g.sharded_grad = {};
   }
 }
 

@@ -8,7 +8,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "sim/plan/plan.h"
@@ -21,7 +23,9 @@ namespace shardsim {
 struct DivideFactors {
   double pre = 1, post = 1;
 };
-DivideFactors divide_factors(DType reduce, int64_t ranks);
+// A custom factor takes the place of the number of ranks; force_sum divides after the reduction.
+DivideFactors divide_factors(DType reduce, int64_t ranks, double factor = 0,
+                             bool force_sum = false);
 
 class Fsdp2 {
  public:
@@ -42,6 +46,9 @@ class Fsdp2 {
   bool pre_forward(uint32_t state);
   // Returns true if the output's gradient is to call pre_backward.
   bool post_forward(uint32_t state);
+  // At the root's post_forward: list groups with members that have not run end their forward.
+  // Returns their states, whose pre_backward the root's output is to call.
+  std::vector<uint32_t> complete_list_groups();
   void pre_backward(uint32_t state);
   void post_backward(uint32_t state);
   void root_post_backward_final_callback();
@@ -50,13 +57,19 @@ class Fsdp2 {
   // autograd has left a gradient of this parameter in this buffer.
   void set_unsharded_grad(ParamId param, BufferId buffer);
 
-  // The sharded gradients and parameters of the plan's groups, for the optimizer.
+  // set_post_optim_event: the next root forward's gathers wait for it instead of the compute stream.
+  void set_post_optim_event(EventId e) { post_optim_event_ = e; }
+
+  // The trainable sharded parameters of the plan's groups, for the optimizer.
   struct Sharded {
     ParamId id;
     int64_t local = 0;  // elements without padding
     BufferId parameter;
   };
+  CommId shard_communicator() const { return shard_comm_; }
   const std::vector<Sharded>& sharded() const { return sharded_; }  // in named_parameters order
+  bool has_grad(ParamId p) const;
+  std::vector<bool> unsharded() const;  // by group
   // Frees the sharded gradients; with zero_grad(set_to_none=False) they stay.
   void drop_grads();
 
@@ -72,6 +85,17 @@ class Fsdp2 {
     WorkId gather, table, copy_out;
     BufferId flat_buffer, table_buffer;
   };
+  // Buffers and works of a reduction over the parameters that have a gradient.
+  struct Reduction {
+    std::vector<bool> of;  // by position
+    BufferId input, table, output, partial;
+    BufferId sharded_grad[2];  // equal types: outputs; else their casts
+    std::vector<WorkId> cast_in, pad_in;  // in place of chunk_cat: one, two a parameter
+    std::vector<BufferId> padded_grads;   // for those
+    WorkId table_copy, chunk_cat, pre_divide, reduce_scatter, copy, add_partial, all_reduce,
+        post_divide, cast_grad;
+    std::vector<WorkId> add_grad;  // one a parameter
+  };
   struct ParamGroup {
     const Group* plan = nullptr;
     GroupId id;
@@ -80,7 +104,8 @@ class Fsdp2 {
     TrainingState training_state = TrainingState::idle;
 
     Gather whole, partial_mesh;
-    BufferId gathered;             // the all-gather's output
+    BufferId gathered;             // the all-gather's output; the other while that is still held
+    BufferId gathered_other;
     uint32_t first_unsharded = 0;  // one buffer a parameter
     uint32_t first_post_forward = 0;
     std::vector<WorkId> clone;     // int reshard, one a parameter
@@ -88,32 +113,26 @@ class Fsdp2 {
     std::vector<WorkId> cast_one, copy_one;
 
     std::vector<BufferId> grads;   // unsharded, by position; none where there is no gradient
-    BufferId reduce_input, table_in, reduce_output, partial;
-    BufferId sharded_grad[2];      // equal types: reduce outputs; else their casts
-    std::vector<WorkId> cast_in, pad_in;  // in place of chunk_cat: one, two a parameter
-    std::vector<BufferId> padded_grads;  // for those
-    WorkId table_work, chunk_cat, pre_divide, reduce_scatter, copy_reduce, add_partial, all_reduce,
-        post_divide;
-    std::vector<WorkId> cast_grad;
-    std::vector<WorkId> add_grad;  // one a parameter
+    std::vector<std::unique_ptr<Reduction>> reductions;
 
     bool pending = false;  // an all-gather whose result nobody has waited for
     bool pending_partial = false;  // it was over the post-forward mesh
+    bool ever_unsharded = false;
+    bool storage_kept = false;     // set_keep_unsharded_storage: allocated once
     EventId gathered_event, reshard_event, post_event;
     BufferId all_reduce_buffer;  // kept to the final callback
-    bool has_partial = false;
-    bool has_sharded_grad = false;
-    int grad_slot = 0;
-    uint32_t last_param = 0;  // the highest id in the group
+    BufferId partial;            // HSDP: reduced, not yet all-reduced
+    BufferId sharded_grad;       // the storage that the parameters' .grad are views of
+    std::vector<bool> has_grad;  // by position: .grad is set
     std::vector<uint32_t> forward_indices;  // into order_, one a forward
   };
   struct Held {
-    bool any = false;
-    uint32_t group = 0;
+    BufferId buffer;  // none: nothing is held
     EventId event;
   };
 
   void define(ParamGroup& g);
+  Reduction& reduction(ParamGroup& g);
   void define_gather(ParamGroup& g, Gather& gather, CommId comm, bool from_post_forward);
   void unshard(ParamGroup& g);
   void wait_for_unshard(ParamGroup& g);
@@ -121,8 +140,12 @@ class Fsdp2 {
   void release_held(bool compute_waits);
   void post_backward_group(ParamGroup& g);
   void reduce(ParamGroup& g);
-  void assign_grad(ParamGroup& g, StreamId post);
+  void assign_grad(ParamGroup& g, const Reduction& r, BufferId grad, StreamId post);
   void drop_all_reduce_buffer(ParamGroup& g);
+  void take_gathered(ParamGroup& g);
+  void drop_gathered(BufferId b);
+  void take_storage(ParamGroup& g, uint32_t i);
+  void drop_storage(ParamGroup& g, uint32_t i);
   void end_reduction(ParamGroup& g, StreamId post);
   GroupId group_of(uint32_t state) const { return plan_.states[state].group; }
   bool hsdp() const { return plan_.mesh.replicate > 1; }
@@ -133,7 +156,6 @@ class Fsdp2 {
   const Training& training_;
   const int sms_;
   DType compute_, reduce_, stored_;
-  DivideFactors divide_;
 
   CommId shard_comm_, replicate_comm_, reduce_comm_;
   std::vector<ParamGroup> groups_;
@@ -145,7 +167,7 @@ class Fsdp2 {
   Held held_;
   std::vector<uint32_t> order_;  // groups, as their forwards ended
   struct Retained {
-    uint32_t group = 0;
+    BufferId input;
     EventId event;
   };
   std::vector<Retained> retained_;  // reduce-scatter inputs, oldest first
@@ -155,9 +177,12 @@ class Fsdp2 {
   };
   std::vector<Post> posts_;  // latest e_post of each stream, in order of first use since the last final
 
+  EventId post_optim_event_;
+  std::vector<std::pair<Bytes, BufferId>> persistent_;  // custom all-gather: outputs by size
   bool iteration_root_ = false;
   bool final_queued_ = false;
   bool accumulated_ = false;
+  void end_forward(ParamGroup& g);
   bool sync_ = true, all_reduce_ = true, last_backward_ = true, reshard_after_backward_ = true;
 };
 

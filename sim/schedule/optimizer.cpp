@@ -10,11 +10,18 @@ namespace shardsim {
 OptimizerStep::OptimizerStep(Host& host, const Optimizer& options, DType dtype,
                              std::vector<OptimizerParam> params)
     : host_(host), options_(options), dtype_(dtype), params_(std::move(params)) {
-  std::erase_if(params_, [](const OptimizerParam& p) { return p.numel == 0; });
+  has_state_.assign(params_.size(), false);
+}
+
+void OptimizerStep::set_active(const std::vector<uint32_t>& with_grad) {
+  active_.clear();
+  numel_ = 0;
   int64_t chunks = 0;
-  for (const OptimizerParam& p : params_) {
-    numel_ += p.numel;
-    chunks += chunks_of(p.numel);
+  for (uint32_t i : with_grad) {
+    if (params_[i].numel == 0) continue;
+    active_.push_back(i);
+    numel_ += params_[i].numel;
+    chunks += chunks_of(params_[i].numel);
   }
   launches_ = launches_of(chunks);
 }
@@ -54,10 +61,11 @@ void OptimizerStep::each(size_t i, const char* name, double passes) {
 }
 
 void OptimizerStep::make_state() {
-  if (state_made_) return;
-  state_made_ = true;
   const bool fused = options_.implementation == Optimizer::Implementation::fused;
-  for (const OptimizerParam& p : params_) {
+  for (uint32_t i : active_) {
+    if (has_state_[i]) continue;
+    has_state_[i] = true;
+    const OptimizerParam& p = params_[i];
     const Bytes bytes = p.numel * bytes_of(dtype_);
     const auto zeros = [&](Bytes n) {
       host_.alloc(host_.buffer(n, kCompute, Category::optimizer_state, p.group));
@@ -86,17 +94,17 @@ void OptimizerStep::adam() {
       kernels("foreach_lerp", 1, 3);
       kernels("foreach_mul", 1, 2);
       kernels("foreach_addcmul", 1, 4);
-      for (BufferId b : temporaries_) host_.alloc(b);
+      for (uint32_t i : active_) host_.alloc(temporaries_[i]);
       kernels("foreach_sqrt", 1, 2);
       kernels("foreach_div", 1, 2);
       kernels("foreach_add", 1, 2);
       kernels("foreach_addcdiv", 1, 4);
-      for (auto b = temporaries_.rbegin(); b != temporaries_.rend(); ++b) host_.free(*b);
+      for (auto i = active_.rbegin(); i != active_.rend(); ++i) host_.free(temporaries_[*i]);
       return;
     case Optimizer::Implementation::forloop: {
       // denom = (v.sqrt() / c).add_(eps): the previous parameter's lives until the next is bound.
-      std::vector<BufferId> roots;
-      for (size_t i = 0; i < params_.size(); ++i) {
+      BufferId previous;
+      for (uint32_t i : active_) {
         if (decays) each(i, "mul", 2);
         each(i, "lerp", 3);
         each(i, "mul", 2);
@@ -109,20 +117,23 @@ void OptimizerStep::adam() {
         each(i, "div", 2);
         host_.free(root);
         each(i, "add", 2);
-        if (i > 0) host_.free(temporaries_[i - 1]);
+        if (previous.valid()) host_.free(previous);
+        previous = temporaries_[i];
         each(i, "addcdiv", 4);
       }
-      if (!params_.empty()) host_.free(temporaries_.back());
+      if (previous.valid()) host_.free(previous);
       return;
     }
   }
 }
 
 void OptimizerStep::sgd() {
-  const bool first = !state_made_;
-  state_made_ = true;
   const bool forloop = options_.implementation == Optimizer::Implementation::forloop;
-  const auto clone = [&](size_t i) {
+  bool first = false;
+  // The momentum buffer begins as a copy of the gradient; true if it has just been made.
+  const auto clone = [&](uint32_t i) {
+    if (has_state_[i]) return false;
+    has_state_[i] = true;
     const Bytes bytes = params_[i].numel * bytes_of(dtype_);
     host_.alloc(host_.buffer(bytes, kCompute, Category::optimizer_state, params_[i].group));
     Work w;
@@ -130,25 +141,21 @@ void OptimizerStep::sgd() {
     w.bytes = bytes;
     w.name = "clone";
     host_.launch(kCompute, host_.work(w));
+    return true;
   };
   if (forloop) {
-    for (size_t i = 0; i < params_.size(); ++i) {
-      if (options_.momentum) {
-        if (first) {
-          clone(i);
-        } else {
-          each(i, "mul", 2);
-          each(i, "add", 3);
-        }
+    for (uint32_t i : active_) {
+      if (options_.momentum && !clone(i)) {
+        each(i, "mul", 2);
+        each(i, "add", 3);
       }
       each(i, "add", 3);
     }
     return;
   }
   if (options_.momentum) {
-    if (first) {
-      for (size_t i = 0; i < params_.size(); ++i) clone(i);
-    } else {
+    for (uint32_t i : active_) first = clone(i) || first;
+    if (!first) {
       kernels("foreach_mul", 1, 2);
       kernels("foreach_add", 1, 3);
     }
@@ -156,8 +163,9 @@ void OptimizerStep::sgd() {
   kernels("foreach_add", 1, 3);
 }
 
-void OptimizerStep::step() {
-  if (params_.empty()) return;
+void OptimizerStep::step(const std::vector<uint32_t>& with_grad) {
+  set_active(with_grad);
+  if (active_.empty()) return;
   switch (options_.name) {
     case Optimizer::Name::adamw:
     case Optimizer::Name::adam: adam(); return;
@@ -166,8 +174,9 @@ void OptimizerStep::step() {
   }
 }
 
-void OptimizerStep::zero() {
-  if (!params_.empty()) kernels("foreach_zero", 1, 1);
+void OptimizerStep::zero(const std::vector<uint32_t>& with_grad) {
+  set_active(with_grad);
+  if (!active_.empty()) kernels("foreach_zero", 1, 1);
 }
 
 }  // namespace shardsim

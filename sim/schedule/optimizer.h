@@ -24,11 +24,13 @@ class OptimizerStep {
   OptimizerStep(Host& host, const Optimizer& options, DType dtype,
                 std::vector<OptimizerParam> params);
 
-  void step();
+  // Over the parameters that have a gradient, by their positions in `params`, ascending.
+  void step(const std::vector<uint32_t>& with_grad);
   // zero_grad(set_to_none=False): one kernel over all gradients.
-  void zero();
+  void zero(const std::vector<uint32_t>& with_grad);
 
  private:
+  void set_active(const std::vector<uint32_t>& with_grad);
   void kernels(const char* name, int count, double passes);
   void each(size_t i, const char* name, double passes);
   void make_state();
@@ -39,9 +41,10 @@ class OptimizerStep {
   const Optimizer options_;
   const DType dtype_;
   std::vector<OptimizerParam> params_;
+  std::vector<uint32_t> active_;  // of them, those that have elements and a gradient
   int64_t numel_ = 0, launches_ = 1;
-  bool state_made_ = false;
-  std::vector<BufferId> temporaries_;
+  std::vector<bool> has_state_;
+  std::vector<BufferId> temporaries_;  // by parameter
   struct Named {
     const char* name;
     double passes;

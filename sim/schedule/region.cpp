@@ -65,6 +65,8 @@ class RegionTape {
   void run_backward(GradMode mode, const GradForm& form, BufferId gradient,
                     Region::Backward& result);
 
+  void discard(bool keep_input);
+
   // Called by the engine.
   using Engine = Autograd<Grad>;
   void execute(uint32_t n, Engine::Grads& in, Engine::Grads& out);
@@ -241,7 +243,8 @@ RegionTape::Value RegionTape::run_op(OpKind op, const OpShape& shape,
       any_grad = any_grad || x.in_grad[i];
     }
     x.param = options_.param;
-    x.param_grad = param[0] >= 0 && options_.grad_enabled;
+    x.param_grad = param[0] >= 0 && options_.grad_enabled &&
+                   (param[0] >= 64 || !(options_.frozen >> param[0] & 1));
     x.sms = options_.sms;
     any_grad = any_grad || x.param_grad;
     codes_->push_back(op_code(op, shape, x));
@@ -611,6 +614,18 @@ void RegionTape::run_backward(GradMode mode, const GradForm& form, BufferId grad
   }
 }
 
+// Nodes go from the last to the first, each with what it saved.
+void RegionTape::discard(bool keep_input) {
+  if (keep_input) hold(input_storage_);
+  for (auto n = nodes_.rbegin(); n != nodes_.rend(); ++n)
+    for (int i = 0; i < n->saved_count; ++i)
+      if (n->saved[i] >= 0) release(n->saved[i]);
+  for (const auto& [step, slots] : cached_)
+    for (int32_t s : slots)
+      if (s >= 0) release(s);
+  if (input_held_) release(input_storage_);
+}
+
 Region::Region(Host& host, const StageClass& stage, const RegionOptions& options, GroupId group,
                ModuleHooks* hooks, BufferId input)
     : host_(host), group_(group), shared_(hooks == nullptr),
@@ -628,6 +643,22 @@ Region::Region(Host& host, const StageClass& stage, const RegionOptions& options
 }
 
 Region::~Region() = default;
+
+Region::Backward Region::discard(bool keep_input) {
+  Backward result;
+  result.gradient = forward_.output;
+  if (!shared_) {
+    tape_->discard(keep_input);
+    return result;
+  }
+  RegionTape tape = *tape_;
+  const uint32_t span = host_.begin_span();
+  result.begin = host_.buffers();
+  tape.discard(keep_input);
+  result.end = host_.buffers();
+  result.span = host_.end_span(span);
+  return result;
+}
 
 Region::Backward Region::backward(GradMode mode, const GradForm& form, BufferId gradient) {
   Backward result;

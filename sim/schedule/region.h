@@ -37,6 +37,7 @@ struct RegionOptions {
   bool input_kept = false;     // somebody else holds the input throughout
   bool shared_params = false;  // other stages read its parameters: no gradient is accumulated here
   Recompute recompute = Recompute::none;
+  uint64_t frozen = 0;         // bit p: parameter p of the stage requires no gradient
   int sms = 132;
 };
 
@@ -108,6 +109,8 @@ class Region {
     GradForm input_form;
     bool has_input_gradient = false;
   };
+  // Lays out what happens when the graph goes without a backward: what was saved is freed.
+  Backward discard(bool keep_input);
   // Lays the backward out for a gradient of this form, in this buffer (the first instance's). With
   // hooks it is played where it stands.
   Backward backward(GradMode mode, const GradForm& form, BufferId gradient);

@@ -7,6 +7,7 @@
 #include "sim/base/error.h"
 #include "sim/model/program.h"
 #include "sim/schedule/autograd.h"
+#include "sim/schedule/clip.h"
 #include "sim/schedule/fsdp2.h"
 #include "sim/schedule/host.h"
 #include "sim/schedule/optimizer.h"
@@ -22,7 +23,8 @@ bool is_float(DType t) { return t == DType::fp32 || t == DType::bf16 || t == DTy
 bool same(const RegionOptions& a, const RegionOptions& b) {
   return a.input == b.input && a.param == b.param && a.reduce == b.reduce &&
          a.grad_enabled == b.grad_enabled && a.input_grad == b.input_grad &&
-         a.input_kept == b.input_kept && a.shared_params == b.shared_params && a.recompute == b.recompute && a.sms == b.sms;
+         a.input_kept == b.input_kept && a.shared_params == b.shared_params && a.recompute == b.recompute && a.frozen == b.frozen &&
+         a.sms == b.sms;
 }
 
 StageClass cast_class(int64_t numel, DType to) {
@@ -76,6 +78,8 @@ class TrainingProgram::Impl {
 
   void initialize();
   void step();
+  void evaluate();
+  std::vector<bool> unsharded() const { return fsdp_.unsharded(); }
 
   // Called by the engine.
   struct Grad {
@@ -113,6 +117,7 @@ class TrainingProgram::Impl {
       bool first_used = false;
     };
     std::vector<Variant> variants;
+    std::array<std::unique_ptr<Region::Backward>, 2> discard;  // second: the input is kept
   };
   // Where one stage's buffers are.
   struct Instance {
@@ -160,6 +165,8 @@ class TrainingProgram::Impl {
     return p.output && is_float(x.type) && x.type != *p.output;
   }
 
+  Value forward();
+  void discard_graph(uint32_t node);
   void micro_batch(int step, int64_t k, bool last);
   void enter(ModuleId m, Value& x, StageInstances& at, std::vector<Value>& leaving);
   void exit(ModuleId m, Value& x, StageInstances& at);
@@ -175,6 +182,7 @@ class TrainingProgram::Impl {
   void deliver(uint32_t stage, const RegionGrad& g, uint32_t shift);
   uint32_t add_node(const Engine::Edges& edges, const Node& node) {
     nodes_.push_back(node);
+    previous_.push_back(edges[0].node);
     return engine_.add(edges);
   }
 
@@ -198,6 +206,7 @@ class TrainingProgram::Impl {
 
   Engine engine_;
   std::vector<Node> nodes_;
+  std::vector<uint32_t> previous_;  // by node: the one before it in the chain
   std::vector<PreHook> pre_hooks_;
   std::vector<ModuleId> open_;  // modules whose forward is running, above the stages
   BufferId batch_, ones_, input_grad_;
@@ -206,6 +215,8 @@ class TrainingProgram::Impl {
   WorkId batch_work_, fill_work_;
   GradMode grad_mode_ = GradMode::steal;
   bool accumulating_ = false;
+  bool grad_enabled_ = true;
+  BufferId loss_;
   int steps_ = 0;
 };
 
@@ -343,6 +354,7 @@ void TrainingProgram::Impl::cast(Value& x, DType to, Instance& at, GroupId group
   o.input = x.type;
   o.input_grad = x.grad;
   o.input_kept = x.buffer == batch_;
+  o.grad_enabled = grad_enabled_;
   o.sms = sms_;
   bool freed = false;
   const Value old = x;
@@ -374,6 +386,9 @@ void TrainingProgram::Impl::exit(ModuleId m, Value& x, StageInstances& at) {
   const int32_t s = plan_.state_of[m.v];
   if (s < 0) return;
   const auto state = static_cast<uint32_t>(s);
+  if (plan_.states[state].root)
+    for (uint32_t list : fsdp_.complete_list_groups())
+      if (x.grad) pre_hooks_.push_back({x.node, list});
   if (fsdp_.post_forward(state) && x.grad) pre_hooks_.push_back({x.node, state});
   if (casts_output(x)) {
     std::vector<Value> leaving;
@@ -401,7 +416,13 @@ void TrainingProgram::Impl::run_stage(uint32_t index, Value& x) {
   o.reduce = reduce_dtype(training_.precision);
   o.input_grad = x.grad;
   o.input_kept = x.buffer == batch_;
+  o.grad_enabled = grad_enabled_;
   o.sms = sms_;
+  if (!training_.frozen.empty() && stage.module.valid()) {
+    const Module& m = model_.modules[stage.module.v];
+    for (uint32_t p = m.first_param; p < m.end_param && p < m.first_param + 64; ++p)
+      if (model_.params[p].frozen) o.frozen |= uint64_t{1} << (p - m.first_param);
+  }
   for (const Step& step : cls.steps)
     if (step.what == Step::What::run && step.param[0] >= 0 &&
         uses_[shared(stage.first_param + static_cast<uint32_t>(step.param[0])).v] > 1)
@@ -421,8 +442,11 @@ void TrainingProgram::Impl::run_stage(uint32_t index, Value& x) {
   }
   const Value in = x;
   bool input_freed = false;
-  if (interior_wraps(stage)) {
-    if (o.recompute != Recompute::none)
+  // Wrapped modules inside, or parameters whose gradients meet those of other stages: the runtime has
+  // its say between the stage's operators, so it is emitted where it stands.
+  const bool wraps = interior_wraps(stage);
+  if (wraps || o.shared_params) {
+    if (wraps && o.recompute != Recompute::none)
       throw Error("activation_checkpointing: this build cannot play a checkpoint around modules "
                   "that are wrapped themselves",
                   {}, "wrap the blocks (wrap: {policy: per_block}) or switch checkpointing off");
@@ -435,6 +459,7 @@ void TrainingProgram::Impl::run_stage(uint32_t index, Value& x) {
     Node n;
     n.kind = Node::Kind::direct;
     n.stage = index;
+    n.input = x.buffer;
     x.buffer = f.output;
     x.type = f.type;
     x.numel = f.numel;
@@ -444,6 +469,13 @@ void TrainingProgram::Impl::run_stage(uint32_t index, Value& x) {
     x = play_forward(at.main, &cls, o, x, index, group, 0, DType::fp32, input_freed);
   }
   if (stage.module.valid()) exit(stage.module, x, at);
+  if (stage.detach && x.grad) {
+    discard_graph(x.node);
+    x.grad = false;
+    x.node = Engine::kNone;
+  }
+  // The batch of an evaluation is nobody's but the function's that makes the loss.
+  if (stage.loss && !grad_enabled_) host_.free(batch_);
   if (input_freed) drop_input(in);
   for (const Value& v : leaving) drop_input(v);
 }
@@ -554,20 +586,11 @@ void TrainingProgram::Impl::execute(uint32_t n, Engine::Grads& in, Engine::Grads
               b.input_form};
 }
 
-void TrainingProgram::Impl::micro_batch(int step, int64_t k, bool last) {
-  fsdp_.begin_micro_batch(last);
-  // Gradients of unsynchronized micro-batches gather in the reduce type until one synchronizes.
-  // A type that is no wider than the gradient's is cast to as the gradient arrives in any case.
-  const DType reduce = reduce_dtype(training_.precision);
-  const DType compute = compute_dtype(training_.precision);
-  const bool narrow = reduce != compute && bytes_of(reduce) <= bytes_of(compute);
-  grad_mode_ = accumulating_                        ? GradMode::add
-               : !fsdp_.syncs_gradients() || narrow ? GradMode::first
-                                                    : GradMode::steal;
-  fsdp_.set_gradients_in_reduce_type(grad_mode_ != GradMode::steal);
-  accumulating_ = !fsdp_.syncs_gradients();
+// One forward, from making the batch to the loss.
+TrainingProgram::Impl::Value TrainingProgram::Impl::forward() {
   engine_.clear();
   nodes_.clear();
+  previous_.clear();
   pre_hooks_.clear();
   seen_.assign(model_.params.size(), 0);
   input_grad_ = {};
@@ -579,7 +602,7 @@ void TrainingProgram::Impl::micro_batch(int step, int64_t k, bool last) {
   const OpShape& shape = input_step().shape;
   x.type = shape.to;
   x.numel = shape.rows * shape.in;
-  if (model_.architecture.input_grad) {
+  if (model_.architecture.input_grad && grad_enabled_) {
     x.grad = true;
     x.node = add_node({}, {});
   }
@@ -609,22 +632,59 @@ void TrainingProgram::Impl::micro_batch(int step, int64_t k, bool last) {
     ancestors_to(program_.stages[i].module);
     run_stage(i, x);
   }
+  loss_ = x.buffer;
+  return x;
+}
+
+// The graph that ends at this node goes without a backward, from its end to its beginning.
+void TrainingProgram::Impl::discard_graph(uint32_t n) {
+  for (; n != Engine::kNone; n = previous_[n]) {
+    const Node& node = nodes_[n];
+    // A cast of the batch stays with the root, whose forward is running.
+    const bool keeps_input = node.input == root_input_;
+    if (node.kind == Node::Kind::direct) instances_[node.stage].direct->discard(keeps_input);
+    if (node.kind != Node::Kind::region) continue;
+    if (keeps_input) root_input_unsaved_ = true;
+    Shared& s = shared_[static_cast<size_t>(node.instance->shared)];
+    std::unique_ptr<Region::Backward>& gone = s.discard[keeps_input ? 1 : 0];
+    if (!gone) gone = std::make_unique<Region::Backward>(s.region->discard(keeps_input));
+    const Region::Forward& f = s.region->forward();
+    std::array<uint32_t, kRelocs> shift{};
+    shift[static_cast<size_t>(Reloc::forward)] = node.instance->begin - f.begin;
+    shift[static_cast<size_t>(Reloc::input)] = node.input.v - f.input.v;
+    host_.play(gone->span, shift,
+               node.stage == UINT32_MAX ? GroupId{} : group_of_stage_[node.stage]);
+  }
+}
+
+void TrainingProgram::Impl::micro_batch(int step, int64_t k, bool last) {
+  fsdp_.begin_micro_batch(last);
+  // Gradients of unsynchronized micro-batches gather in the reduce type until one synchronizes.
+  // A type that is no wider than the gradient's is cast to as the gradient arrives in any case.
+  const DType reduce = reduce_dtype(training_.precision);
+  const DType compute = compute_dtype(training_.precision);
+  const bool narrow = reduce != compute && bytes_of(reduce) <= bytes_of(compute);
+  grad_mode_ = accumulating_                        ? GradMode::add
+               : !fsdp_.syncs_gradients() || narrow ? GradMode::first
+                                                    : GradMode::steal;
+  fsdp_.set_gradients_in_reduce_type(grad_mode_ != GradMode::steal);
+  accumulating_ = !fsdp_.syncs_gradients();
+  const Value loss = forward();
   const std::string name = "step" + std::to_string(step) + "." + std::to_string(k) + ".";
   host_.mark(name + "after_forward", step, false);
 
-  const BufferId loss = x.buffer;
-  if (x.grad) {
-    if (!ones_.valid()) ones_ = host_.buffer(bytes_of(x.type), kCompute, Category::backward);
+  if (loss.grad) {
+    if (!ones_.valid()) ones_ = host_.buffer(bytes_of(loss.type), kCompute, Category::backward);
     host_.alloc(ones_);
     host_.launch(kCompute, fill_work_);
     Grad g;
     g.buffer = ones_;
     g.form.kept = true;
-    engine_.backward(x.node, g, *this);
+    engine_.backward(loss.node, g, *this);
     if (fsdp_.final_callback_queued()) fsdp_.root_post_backward_final_callback();
     host_.free(ones_);
   }
-  host_.free(loss);
+  host_.free(loss.buffer);
   if (input_grad_.valid()) host_.free(input_grad_);
   host_.free(batch_);
   host_.mark(name + "after_backward", step, false);
@@ -635,15 +695,39 @@ void TrainingProgram::Impl::step() {
   for (int64_t k = 0; k < training_.grad_accum; ++k)
     micro_batch(step, k, k + 1 == training_.grad_accum);
   const std::string name = "step" + std::to_string(step) + ".";
+  const std::vector<uint32_t> with_grad = [&] {
+    std::vector<uint32_t> out;
+    for (uint32_t i = 0; i < fsdp_.sharded().size(); ++i)
+      if (fsdp_.has_grad(fsdp_.sharded()[i].id)) out.push_back(i);
+    return out;
+  }();
+  if (training_.clip_grad_norm > 0) {
+    clip_grad_norm(host_, fsdp_.shard_communicator(), training_.precision.storage, [&] {
+      std::vector<int64_t> numels;
+      for (uint32_t i : with_grad) numels.push_back(fsdp_.sharded()[i].local);
+      return numels;
+    }());
+    host_.mark(name + "after_clip", step, false);
+  }
   if (training_.optimizer.name != Optimizer::Name::none) {
-    optimizer_->step();
+    optimizer_->step(with_grad);
     host_.mark(name + "after_optimizer", step, false);
   }
+  if (training_.fsdp2.post_optim_event) fsdp_.set_post_optim_event(host_.record(kCompute));
   if (training_.optimizer.set_to_none)
     fsdp_.drop_grads();
   else
-    optimizer_->zero();
+    optimizer_->zero(with_grad);
   host_.mark(name + "after_zero_grad", step, true);
+  host_.flush();
+}
+
+void TrainingProgram::Impl::evaluate() {
+  grad_enabled_ = false;
+  forward();
+  host_.mark("after_eval", -1, false);
+  host_.free(loss_);
+  grad_enabled_ = true;
   host_.flush();
 }
 
@@ -653,5 +737,7 @@ TrainingProgram::TrainingProgram(const Model& model, const Plan& plan, const Sce
 TrainingProgram::~TrainingProgram() = default;
 void TrainingProgram::initialize() { impl_->initialize(); }
 void TrainingProgram::step() { impl_->step(); }
+void TrainingProgram::evaluate() { impl_->evaluate(); }
+std::vector<bool> TrainingProgram::unsharded() const { return impl_->unsharded(); }
 
 }  // namespace shardsim

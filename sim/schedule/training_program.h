@@ -22,6 +22,9 @@ class TrainingProgram {
 
   void initialize();  // up to the mark after_init
   void step();        // the next step
+  // By group: whether its parameters are unsharded now.
+  std::vector<bool> unsharded() const;
+  void evaluate();    // a forward without gradients, up to the mark after_eval
 
  private:
   class Impl;

@@ -143,8 +143,8 @@ double relative(int64_t simulated, int64_t recorded) {
 bool compare_steps(const json& recorded, const std::vector<StatisticsRow>& steps,
                    AllocatorConformance& out) {
   constexpr size_t kColumns[] = {0, 9, 10, 11};
-  std::optional<double>* const errors[] = {&out.allocated_error, &out.peak_error,
-                                           &out.active_error, &out.reserved_error};
+  std::optional<double>* const errors[] = {&out.allocated_error, &out.peak_error, &out.active_error,
+                                           &out.reserved_error};
   for (auto* e : errors) *e = 0;
   bool equal = recorded.size() == steps.size();
   if (!equal)

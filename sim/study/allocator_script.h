@@ -56,7 +56,7 @@ struct ScriptSegment {
 
 struct ScriptRun {
   std::vector<StatisticsRow> steps;
-  std::vector<ScriptSegment> final;  // runs of mapped blocks
+  std::vector<ScriptSegment> final;                 // runs of mapped blocks
   std::vector<std::pair<size_t, std::string>> oom;  // step, message
 };
 

@@ -428,7 +428,10 @@ RunRecord simulate_recording(const Scenario& scenario) {
     const Param& p = s.model.params[i];
     if (p.alias.valid()) continue;
     std::vector<int64_t> dims(p.shape.dim.begin(), p.shape.dim.begin() + p.shape.rank);
-    if (!dims.empty()) dims[0] = local_numel(dims[0], 1, s.plan.mesh.shard, 0);
+    // A module shows its whole parameters where they are left unsharded.
+    const int32_t group = s.plan.group_of_param[i];
+    if (!dims.empty() && !(group >= 0 && s.unsharded[static_cast<size_t>(group)]))
+      dims[0] = local_numel(dims[0], 1, s.plan.mesh.shard, 0);
     r.shapes.emplace(s.model.param_name({static_cast<uint32_t>(i)}), std::move(dims));
   }
   size_t launch = 0;
@@ -522,7 +525,7 @@ Conformance conform(const Recording& recording, bool verbose) {
   if (!c.skipped.empty()) return c;
   try {
     c.checks = compare(recording.seen, simulate_recording(p.scenario), verbose);
-  } catch (const Error& e) {
+  } catch (const std::exception& e) {
     // An accepted program that cannot be played is a failure, not a skip.
     c.checks.shapes = c.checks.order = c.checks.streams = c.checks.waits = c.checks.host_waits =
         false;

@@ -46,7 +46,9 @@ class RecordedPlaces final : public AllocatorLog {
   }
   void segment(const SegmentEvent& e) override {
     const bool more = e.action == SegmentAction::alloc || e.action == SegmentAction::map;
-    if (more) begins_.insert(std::lower_bound(begins_.begin(), begins_.end(), e.address, below), {e.address, next_++});
+    if (more)
+      begins_.insert(std::lower_bound(begins_.begin(), begins_.end(), e.address, below),
+                     {e.address, next_++});
     const auto [segment, offset] = place(e.address);
     events.push_back({e.action, segment, offset, e.bytes, e.stream});
     if (!more && segment >= 0) begins_.erase(nearest(e.address));
@@ -192,8 +194,9 @@ class Replayer {
     const bool same_offset = segment < 0 || offset == r.offset;  // not kept in segment -1
     if (segment == r.segment && same_offset) return;
     ++result_.check->misplaced;
-    differ(fmt::format("row {}: alloc of {} bytes on stream {}: expected segment {} at {}, got {} at {}",
-                       row_, r.bytes, r.stream, r.segment, r.offset, segment, offset));
+    differ(fmt::format(
+        "row {}: alloc of {} bytes on stream {}: expected segment {} at {}, got {} at {}", row_,
+        r.bytes, r.stream, r.segment, r.offset, segment, offset));
   }
 
   // The process went on without it.
@@ -244,8 +247,8 @@ class Replayer {
       std::vector<RecordedEvent> common;
       std::set_intersection(expected_.begin(), expected_.end(), log_.events.begin(),
                             log_.events.end(), std::back_inserter(common), less);
-      result_.check->segments_elsewhere += static_cast<int64_t>(
-          std::max(expected_.size(), log_.events.size()) - common.size());
+      result_.check->segments_elsewhere +=
+          static_cast<int64_t>(std::max(expected_.size(), log_.events.size()) - common.size());
       const auto list = [](const std::vector<RecordedEvent>& events) {
         std::string out;
         for (const RecordedEvent& e : events) {

@@ -29,7 +29,7 @@ namespace shardsim {
 
 struct TraceCheck {
   int64_t allocs = 0, misplaced = 0;
-  int64_t given = 0;  // of allocs: in segment -1, taken from the rows
+  int64_t given = 0;                             // of allocs: in segment -1, taken from the rows
   int64_t segments = 0, segments_elsewhere = 0;  // events of segments and pages
   std::optional<Bytes> recorded_reserved_peak;
   std::vector<std::string> differences;  // the first few
@@ -45,16 +45,17 @@ struct FreeBlockReport {
   Bytes offset = 0;
   StreamId stream = 0;
   bool small = false, expandable = false;
-  bool whole = false;       // a whole segment, which empty_cache would give back
+  bool whole = false;             // a whole segment, which empty_cache would give back
   uint32_t left_by = UINT32_MAX;  // the buffer that was here last; none: never used
   uint32_t held_by = UINT32_MAX;  // a buffer still in the same segment, which keeps it
 };
 
 struct MemoryReplay {
   Bytes allocated_peak = 0, active_peak = 0, requested_peak = 0, reserved_peak = 0;
-  uint32_t peak_row = 0;  // the row at which reserved reached its peak first
+  uint32_t peak_row = 0;                      // the row at which reserved reached its peak first
   Bytes peak_allocated = 0, peak_active = 0;  // then
-  Bytes peak_free_split = 0, peak_free_whole = 0;  // of the free bytes then: in segments in use, or not
+  Bytes peak_free_split = 0,
+        peak_free_whole = 0;  // of the free bytes then: in segments in use, or not
   int64_t device_allocs = 0, device_frees = 0, retries = 0;
   std::optional<uint32_t> oom_row;
   OutOfMemory oom;

@@ -187,8 +187,8 @@ MemoryTrace snapshot_memory_trace(const ValueTree& snapshot, const std::string& 
   if (device < 0 || static_cast<size_t>(device) >= traces.size())
     throw Error(fmt::format("the snapshot has no history of device {}", device), {file},
                 fmt::format("device_traces holds {} devices", traces.size()));
-  t.settings = snapshot_settings(
-      snapshot, snapshot.get(snapshot.root(), "allocator_settings"), t.settings_text);
+  t.settings = snapshot_settings(snapshot, snapshot.get(snapshot.root(), "allocator_settings"),
+                                 t.settings_text);
 
   struct Entry {
     TraceRow row;
@@ -198,7 +198,8 @@ MemoryTrace snapshot_memory_trace(const ValueTree& snapshot, const std::string& 
   std::vector<Entry> entries;
   t.streams.push_back("0");
   const auto stream_of = [&](ValueTree::Id of) {
-    return dense_stream(t.streams, fmt::format("{:x}", snapshot.integer(snapshot.get(of, "stream"))));
+    return dense_stream(t.streams,
+                        fmt::format("{:x}", snapshot.integer(snapshot.get(of, "stream"))));
   };
   for (const ValueTree::Id e : snapshot.list(traces[static_cast<size_t>(device)])) {
     const std::string_view name = snapshot.text(snapshot.get(e, "action"));

@@ -38,7 +38,7 @@ struct TraceRow {
   uint32_t buffer = UINT32_MAX;  // of alloc and free
   int32_t segment = -1;          // recordings: where; -1: the segment before the history
   Bytes offset = 0;
-  Bytes bytes = 0;               // of a buffer: as asked for
+  Bytes bytes = 0;  // of a buffer: as asked for
 };
 
 struct TraceBuffer {
@@ -58,13 +58,13 @@ struct MemoryTrace {
   std::vector<TraceBuffer> buffers;
   uint32_t before = 0;  // buffers [0, before) were there when the history began
 
-  bool placed = false;   // rows say in which segment and where
-  bool preloaded = false;  // a segment of 2 MiB of the small pool was there first
-  AllocatorSettings settings;           // of the process, where the file says
+  bool placed = false;         // rows say in which segment and where
+  bool preloaded = false;      // a segment of 2 MiB of the small pool was there first
+  AllocatorSettings settings;  // of the process, where the file says
   std::string settings_text;
   std::optional<DeviceMemory> device;
-  std::optional<Bytes> reserved_peak;   // the largest that was recorded
-  std::vector<std::string> streams;     // names, by stream
+  std::optional<Bytes> reserved_peak;       // the largest that was recorded
+  std::vector<std::string> streams;         // names, by stream
   std::map<std::string, int64_t> left_out;  // reason to number of rows
 };
 

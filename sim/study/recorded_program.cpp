@@ -110,15 +110,23 @@ void read_model(const json& m, Scenario& s) {
         }
       }
     };
-    readers["calls"] = [&](const json& v) {
-      // Each block once, in order, is what happens without it.
-      bool plain = v.is_array() && m.contains("blocks") && v.size() == m["blocks"].size();
-      for (size_t i = 0; plain && i < v.size(); ++i) plain = v[i] == i;
-      if (!plain) skip("model.calls", v);
+    const auto indices = [&](const char* key, std::vector<int64_t>& to) {
+      readers[key] = [key, &to, &m](const json& v) {
+        for (const json& i : v) {
+          to.push_back(whole(std::string("model.") + key, i));
+          if (to.back() >= static_cast<int64_t>(m.value("blocks", json::array()).size()))
+            skip(std::string("model.") + key, v);
+        }
+      };
     };
+    indices("calls", a.calls);
+    indices("detach", a.detach);
     if (stack) readers["bias"] = truth("bias", a.bias);
     if (bag) readers["scale"] = truth("scale", a.scale);
   }
+  readers["frozen"] = [&](const json& v) {
+    for (const json& part : v) s.training.frozen.push_back("*" + part.get<std::string>() + "*");
+  };
   read("model.", m, readers);
   if (llama && a.head_dim == 0 && a.heads > 0) a.head_dim = a.hidden / a.heads;
 }
@@ -133,6 +141,23 @@ void read_setters(const json& v, Scenario& s) {
       s.training.fsdp2.reduce_scatter_max_input_buffers =
           std::max(s.training.fsdp2.reduce_scatter_max_input_buffers,
                    whole("setters." + method, setter[2]));
+    } else if (method == "set_keep_unsharded_storage" && module.empty() && setter.size() == 3) {
+      s.training.fsdp2.keep_unsharded_storage = flag("setters." + method, setter[2]);
+    } else if (method == "set_gradient_divide_factor" && setter.size() == 3) {
+      StateSetting x;
+      x.pattern = module;
+      x.gradient_divide_factor = setter[2].get<double>();
+      s.training.fsdp2.settings.push_back(x);
+    } else if (method == "set_force_sum_reduction_for_comms" && setter.size() == 3) {
+      StateSetting x;
+      x.pattern = module;
+      x.force_sum_reduction = flag("setters." + method, setter[2]);
+      s.training.fsdp2.settings.push_back(x);
+    } else if (method == "set_unshard_in_backward" && setter.size() == 3) {
+      StateSetting x;
+      x.pattern = module;
+      x.unshard_in_backward = flag("setters." + method, setter[2]);
+      s.training.fsdp2.settings.push_back(x);
     } else {
       skip("setters", json(method));
     }
@@ -287,6 +312,15 @@ void read_case(const json& c, RecordedProgram& r) {
                   else
                     skip("optimizer.implementation", x);
                 }}});
+       }},
+      {"clip_grad", [&](const json& v) { t.clip_grad_norm = flag("clip_grad", v) ? 1.0 : 0.0; }},
+      {"eval_after", [&](const json& v) { t.evaluate_after = flag("eval_after", v); }},
+      {"post_optim_event",
+       [&](const json& v) { f.post_optim_event = flag("post_optim_event", v); }},
+      {"custom_all_gather",
+       [&](const json& v) {
+         if (v != "persistent") skip("custom_all_gather", v);
+         f.persistent_all_gather = true;
        }},
       {"zero_grad_set_to_none",
        [&](const json& v) { t.optimizer.set_to_none = flag("zero_grad_set_to_none", v); }},

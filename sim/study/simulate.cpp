@@ -45,6 +45,7 @@ void simulate(const Scenario& scenario, Until until, Simulation& s) {
   s.steps = 0;
   s.steady = false;
   s.model = build_model(scenario.model);
+  freeze(s.model, scenario.training.frozen);
   s.plan = build_plan(s.model, scenario.training);
   TrainingProgram program(s.model, s.plan, scenario, s.schedule);
   program.initialize();
@@ -67,6 +68,12 @@ void simulate(const Scenario& scenario, Until until, Simulation& s) {
     step_began = machine->now();
     last_length = length;
   }
+  if (scenario.training.evaluate_after && !s.trace.out_of_memory) {
+    program.evaluate();
+    if (costs.work.size() != s.schedule.works.size()) costs = price(scenario, s.schedule);
+    machine->play(s.schedule, costs, s.trace);
+  }
+  s.unsharded = program.unsharded();
 }
 
 }  // namespace shardsim

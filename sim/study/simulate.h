@@ -17,6 +17,7 @@ struct Simulation {
   Schedule schedule;
   Trace trace;
   int steps = 0;        // played
+  std::vector<bool> unsharded;  // by group: left unsharded at the end
   bool steady = false;  // the last step began and ended in the same state
 };
 

@@ -126,7 +126,8 @@ void run(Choices& c, int steps) {
       require(a.active() == a.allocated(), "empty_cache has waited for every event");
     } else if (what < 980) {
       try {
-        a.configure(parse_allocator_settings(kSettings[c.below(std::size(kSettings))], a.settings()));
+        a.configure(
+            parse_allocator_settings(kSettings[c.below(std::size(kSettings))], a.settings()));
       } catch (const Error&) {  // 30 MB are less than a large segment of 33
       }
     } else if (what < 985) {
@@ -180,10 +181,14 @@ int main(int argc, char** argv) {
   int steps = 600;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string key = argv[i];
-    if (key == "--seed") seed = std::strtoull(argv[i + 1], nullptr, 10);
-    else if (key == "--seconds") seconds = std::strtod(argv[i + 1], nullptr);
-    else if (key == "--steps") steps = std::atoi(argv[i + 1]);
-    else if (key == "--runs") runs = std::strtoull(argv[i + 1], nullptr, 10);
+    if (key == "--seed")
+      seed = std::strtoull(argv[i + 1], nullptr, 10);
+    else if (key == "--seconds")
+      seconds = std::strtod(argv[i + 1], nullptr);
+    else if (key == "--steps")
+      steps = std::atoi(argv[i + 1]);
+    else if (key == "--runs")
+      runs = std::strtoull(argv[i + 1], nullptr, 10);
     else {
       std::fprintf(stderr, "usage: memory_fuzz [--seed N] [--seconds T] [--steps N] [--runs N]\n");
       return 1;

@@ -132,8 +132,8 @@ TEST(EngineMachine, WaitUnlessDone) {
     const uint32_t shard = h.comm(8, "shard");
     const uint32_t e = h.event();
     h.collective(1, WorkKind::AllGather, collective_us, shard, 0);  // host 0
-    h.record(1, e);                                                // host 5: max(end, 5)
-    h.wait_unless_done(0, e);                                      // host 10
+    h.record(1, e);                                                 // host 5: max(end, 5)
+    h.wait_unless_done(0, e);                                       // host 10
     h.kernel(0, 1);
     const Trace t = play(h, Time::us(5));
     return std::pair{t.issued[1].ps / 1'000'000, t.start[1].ps / 1'000'000};
@@ -148,18 +148,18 @@ TEST(EngineMachine, WaitUnlessDone) {
 TEST(EngineMachine, HostWaits) {
   HandSchedule h;
   const uint32_t e = h.event();
-  h.kernel(0, 30);    // host 0
-  h.kernel(1, 100);   // host 2
-  h.record(0, e);     // host 4
-  h.host_wait(e);     // host 30 + 2
-  h.kernel(2, 1);     // 32
-  h.stream_sync(2);   // 34: stream 2 is idle since 33; host 36
-  h.kernel(2, 1);     // 36
-  h.stream_sync(1);   // 102 + 2
-  h.kernel(0, 50);    // 104
-  h.kernel(2, 5);     // 106
-  h.device_sync();    // 154 + 2
-  h.kernel(1, 1);     // 156
+  h.kernel(0, 30);   // host 0
+  h.kernel(1, 100);  // host 2
+  h.record(0, e);    // host 4
+  h.host_wait(e);    // host 30 + 2
+  h.kernel(2, 1);    // 32
+  h.stream_sync(2);  // 34: stream 2 is idle since 33; host 36
+  h.kernel(2, 1);    // 36
+  h.stream_sync(1);  // 102 + 2
+  h.kernel(0, 50);   // 104
+  h.kernel(2, 5);    // 106
+  h.device_sync();   // 154 + 2
+  h.kernel(1, 1);    // 156
   EXPECT_EQ(us(play(h, Time::us(2)).start), (L{0, 2, 32, 36, 104, 106, 156}));
 }
 
@@ -174,14 +174,14 @@ TEST(EngineMachine, PinnedBlocks) {
   };
   const uint32_t e = h.event();
   copy(1000, 100);  // made at 0; copy issued 10, 10..110; record 20; host 30
-  copy(600, 10);    // 1024 B too, the first is in use until 110: made at 30; copy issued 40; host 60
-  copy(2000, 10);   // 2048 B: made at 60; copy issued 70; host 90
-  h.record(0, e);   // host 90
-  h.host_wait(e);   // host 100 -> 130 + 10
-  copy(1024, 10);   // 140: the first is free since 110: no call; copy issued 140; host 160
-  copy(513, 10);    // 160: the second, free since 120
-  copy(1024, 10);   // 180: the fourth use's block: free since 150
-  copy(512, 10);    // 200: 512 B, made; copy issued 210
+  copy(600, 10);   // 1024 B too, the first is in use until 110: made at 30; copy issued 40; host 60
+  copy(2000, 10);  // 2048 B: made at 60; copy issued 70; host 90
+  h.record(0, e);  // host 90
+  h.host_wait(e);  // host 100 -> 130 + 10
+  copy(1024, 10);  // 140: the first is free since 110: no call; copy issued 140; host 160
+  copy(513, 10);   // 160: the second, free since 120
+  copy(1024, 10);  // 180: the fourth use's block: free since 150
+  copy(512, 10);   // 200: 512 B, made; copy issued 210
   const Trace t = play(h, Time::us(10));
   EXPECT_EQ(us(t.issued), (L{10, 40, 70, 140, 160, 180, 210}));
   EXPECT_EQ(us(t.start), (L{10, 110, 120, 140, 160, 180, 210}));
@@ -191,14 +191,14 @@ TEST(EngineMachine, PinnedBlocks) {
 TEST(EngineMachine, MarksAndLiveBytes) {
   HandSchedule h;
   const uint32_t a = h.buffer(1), b = h.buffer(1024), c = h.buffer(1025);
-  h.alloc(a);           // 512
+  h.alloc(a);  // 512
   h.mark("init", -1, true);
-  h.alloc(b);           // 1536
-  h.alloc(c);           // 1536 + 1536 = 3072
+  h.alloc(b);  // 1536
+  h.alloc(c);  // 1536 + 1536 = 3072
   h.kernel(0, 1);
-  h.free(b);            // 2048
+  h.free(b);  // 2048
   h.mark("forward", 0, false);
-  h.free(c);            // 512
+  h.free(c);  // 512
   h.mark("end", 0, true);
   h.alloc(b);
   h.free(b);
@@ -249,9 +249,9 @@ TEST(EngineMachine, PeakOfTheLastStep) {
 // A schedule may be played as it grows, and a segment's shifts move buffer ids.
 TEST(EngineMachine, SegmentsAndRepetition) {
   HandSchedule h;
-  h.buffer(512);    // 0
-  h.buffer(1024);   // 1
-  h.buffer(2048);   // 2
+  h.buffer(512);   // 0
+  h.buffer(1024);  // 1
+  h.buffer(2048);  // 2
   h.kernel(0, 10);
   h.alloc(0);
   h.schedule.code.back().reloc = Reloc::forward;
@@ -357,14 +357,14 @@ TEST(EngineMachine, State) {
 TEST(EngineMachine, BlocksOfTheAllocator) {
   HandSchedule h;
   const uint32_t a = h.buffer(kMiB + 1), b = h.buffer(kMiB + 1), c = h.buffer(1);
-  h.alloc(a);       // cudaMalloc 20 MiB: host 100
-  h.kernel(0, 1);   // 100
-  h.alloc(b);       // from the same segment
-  h.kernel(0, 1);   // 105
+  h.alloc(a);      // cudaMalloc 20 MiB: host 100
+  h.kernel(0, 1);  // 100
+  h.alloc(b);      // from the same segment
+  h.kernel(0, 1);  // 105
   h.mark("one", 0, false);
   h.free(b);
   h.alloc(b);
-  h.alloc(c);       // the small pool: 2 MiB more
+  h.alloc(c);  // the small pool: 2 MiB more
   h.kernel(0, 1);
   h.free(a);
   h.free(b);

@@ -11,10 +11,10 @@ namespace {
 
 TEST(FreeBlocks, SmallestThenLowest) {
   FreeBlocks free;
-  free.insert({20 * kMiB, 100, 1});
-  free.insert({20 * kMiB, 50, 2});
-  free.insert({21 * kMiB - 512, 10, 3});  // the same bin as 20 MiB
-  free.insert({64 * kMiB, 5, 4});
+  free.insert(20 * kMiB, 100, 1);
+  free.insert(20 * kMiB, 50, 2);
+  free.insert(21 * kMiB - 512, 10, 3);  // the same bin as 20 MiB
+  free.insert(64 * kMiB, 5, 4);
   EXPECT_EQ(free.at(free.lower_bound(1)).block, 2U);
   EXPECT_EQ(free.at(free.lower_bound(20 * kMiB + 512)).block, 3U);
   EXPECT_EQ(free.at(free.lower_bound(21 * kMiB)).block, 4U);
@@ -33,10 +33,11 @@ TEST(FreeBlocks, LikeASet) {
     Bytes size = 512 * (1 + static_cast<Bytes>(random() % 40));
     if (kind == 1) size = 512 * (1 + static_cast<Bytes>(random() % 4000000));
     if (kind == 2) size = 20 * kMiB;
-    if (kind == 3) size = (Bytes{1} << (30 + random() % 20)) + 512 * static_cast<Bytes>(random() % 3);
+    if (kind == 3)
+      size = (Bytes{1} << (30 + random() % 20)) + 512 * static_cast<Bytes>(random() % 3);
     if (random() % 2 == 0 || set.empty()) {
       const Bytes address = 512 * static_cast<Bytes>(random() % 1000000);
-      if (set.emplace(size, address).second) free.insert({size, address, 0});
+      if (set.emplace(size, address).second) free.insert(size, address, 0);
     } else {
       auto it = set.lower_bound({size, 0});
       if (it == set.end()) it = set.begin();
@@ -52,7 +53,9 @@ TEST(FreeBlocks, LikeASet) {
     }
     const FreeBlocks::Cursor before = free.previous(c);
     ASSERT_EQ(before.valid(), expected != set.begin());
-    if (before.valid()) ASSERT_EQ(free.at(before).address, std::prev(expected)->second);
+    if (before.valid()) {
+      ASSERT_EQ(free.at(before).address, std::prev(expected)->second);
+    }
     if (i % 5000 != 0) continue;
     auto it = set.begin();
     for (FreeBlocks::Cursor at = free.first(); at.valid(); at = free.next(at), ++it) {

@@ -66,9 +66,8 @@ Block block_of(const Architecture& a, DType type, int64_t batch, int64_t seq) {
   input.micro_batch = batch;
   input.seq_len = seq;
   const Program program = build_program(model, input);
-  const auto stage =
-      std::find_if(program.stages.begin(), program.stages.end(),
-                   [&](const Stage& s) { return s.module == model.blocks[0]; });
+  const auto stage = std::find_if(program.stages.begin(), program.stages.end(),
+                                  [&](const Stage& s) { return s.module == model.blocks[0]; });
   const StageClass& cls = program.classes[stage->cls];
   Block out;
   struct Tensor {

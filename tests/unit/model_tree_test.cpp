@@ -51,8 +51,8 @@ Architecture gpt2() {
   return a;
 }
 
-const Sizes kLlama3_8b{"llama-3-8b", 128256, 4096,  32,    14336, 32,
-                       8,            128,    false, false, false, 8'030'261'248};
+const Sizes kLlama3_8b{"llama-3-8b", 128256, 4096,  32,    14336,        32, 8,
+                       128,          false,  false, false, 8'030'261'248};
 
 // name -> shape, without the names that share a storage.
 std::map<std::string, Shape> shapes(const Model& m) {
@@ -103,8 +103,8 @@ TEST(ModelTree, LlamaNamesAndShapes) {
 
 // Qwen3-0.6B: head_dim 128 is given, so q is 16 x 128 = 2048 wide on a hidden of 1024; tied.
 TEST(ModelTree, QwenNamesAndShapes) {
-  const Model m = build_model(decoder(
-      {"qwen3-0.6b", 151936, 1024, 28, 3072, 16, 8, 128, true, false, true, 596'049'920}));
+  const Model m = build_model(
+      decoder({"qwen3-0.6b", 151936, 1024, 28, 3072, 16, 8, 128, true, false, true, 596'049'920}));
   const auto s = shapes(m);
   EXPECT_EQ(s.at("model.layers.27.self_attn.q_proj.weight"), Shape::of(2048, 1024));
   EXPECT_EQ(s.at("model.layers.27.self_attn.o_proj.weight"), Shape::of(1024, 2048));

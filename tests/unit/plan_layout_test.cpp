@@ -56,7 +56,8 @@ TEST(PlanLayout, Vector1) {
 TEST(PlanLayout, Vector2) {
   for (int64_t k = 0; k < 128; ++k) {
     int64_t n = 0;
-    for (const auto& dims : kParams) n += local_numel(dims[0], dims.size() > 1 ? dims[1] : 1, 128, k);
+    for (const auto& dims : kParams)
+      n += local_numel(dims[0], dims.size() > 1 ? dims[1] : 1, 128, k);
     EXPECT_EQ(n, k < 17 ? 1190 : k < 64 ? 932 : 258) << k;
   }
 }

@@ -121,8 +121,7 @@ TEST(PlanWrap, EveryK) {
 // Children first, then the block, whose state has nothing left.
 TEST(PlanWrap, NestedAndChildren) {
   const Model m = stack(2, true);
-  const std::string children =
-      "layers.0.0:2 layers.0.1:2 layers.1.0:2 layers.1.1:2 root:2";
+  const std::string children = "layers.0.0:2 layers.0.1:2 layers.1.0:2 layers.1.1:2 root:2";
   EXPECT_EQ(groups(m, training(WrapPolicy::nested)), children);
   EXPECT_EQ(groups(m, training(WrapPolicy::children)), children);
   const Plan nested = build_plan(m, training(WrapPolicy::nested));

@@ -34,8 +34,8 @@ TEST(ScheduleFsdp2, Vector12) {
   const struct {
     int64_t n;
     double pre, post;
-  } rows[] = {{1, 1, 1}, {2, 2, 1}, {3, 2, 1.5}, {4, 2, 2}, {6, 4, 1.5}, {8, 4, 2}, {16, 4, 4},
-              {64, 8, 8}, {128, 16, 8}};
+  } rows[] = {{1, 1, 1}, {2, 2, 1},  {3, 2, 1.5}, {4, 2, 2},   {6, 4, 1.5},
+              {8, 4, 2}, {16, 4, 4}, {64, 8, 8},  {128, 16, 8}};
   for (const auto& r : rows) {
     const DivideFactors f = divide_factors(DType::fp16, r.n);
     EXPECT_EQ(f.pre, r.pre) << r.n;
@@ -136,8 +136,7 @@ TEST(ScheduleFsdp2, Vectors24To26) {
     auto log = runtime_log(play(s, 2), "up");
     for (const char* step : {"step0", "step1"}) {
       EXPECT_EQ(log[std::string(step) + ".0.after_forward"], "uroot u0 u1 u2");
-      EXPECT_EQ(log[std::string(step) + ".0.after_backward"],
-                "uroot u2 u1 p2 u0 p1 p0 proot");
+      EXPECT_EQ(log[std::string(step) + ".0.after_backward"], "uroot u2 u1 p2 u0 p1 p0 proot");
     }
     s.training.fsdp2 = {};
     log = runtime_log(play(s, 2), "up");

@@ -131,8 +131,7 @@ TEST(ScheduleTimeline, Vector47) {
   const Played p = play(s, 1, price_of({10, 20, 12, 12}));
   std::vector<int64_t> ranks;
   for (const Launched& l : launches(p))
-    if (l.work->kind == WorkKind::AllGather)
-      ranks.push_back(p.schedule.comms[l.work->comm.v].size);
+    if (l.work->kind == WorkKind::AllGather) ranks.push_back(p.schedule.comms[l.work->comm.v].size);
   EXPECT_EQ(ranks, (std::vector<int64_t>{8, 8, 8, 8, 2, 2, 2, 2}));
   const auto small = [&](const Work& w) {
     if (w.kind == WorkKind::AllGather && p.schedule.comms[w.comm.v].size == 2)

@@ -1,0 +1,91 @@
+#include "sim/schedule/clip.h"
+
+#include "sim/schedule/multi_tensor.h"
+#include "sim/schedule/streams.h"
+
+namespace shardsim {
+
+void clip_grad_norm(Host& host, CommId shard, DType dtype, const std::vector<int64_t>& numels) {
+  const auto n = static_cast<int64_t>(numels.size());
+  if (n == 0) return;
+  const Bytes element = bytes_of(dtype), all = n * element;
+  int64_t chunks = 0, numel = 0;
+  for (int64_t x : numels) {
+    chunks += chunks_of(x);
+    numel += x;
+  }
+  const auto buffer = [&](Bytes bytes) {
+    const BufferId b = host.buffer(bytes, kCompute, Category::optimizer);
+    host.alloc(b);
+    return b;
+  };
+  const auto kernel = [&](const char* name, Bytes bytes,
+                          KernelClass cls = KernelClass::pointwise) {
+    Work w;
+    w.kernel = cls;
+    w.bytes = bytes;
+    w.name = name;
+    host.launch(kCompute, host.work(w));
+  };
+  const auto copy = [&](WorkKind kind, Bytes bytes) {
+    Work w;
+    w.kind = kind;
+    w.bytes = bytes;
+    w.name = "clip_grad_norm";
+    return host.work(w);
+  };
+  // Norms: one partial result a chunk, then one a tensor.
+  const BufferId table = buffer(8 * (n + 1)), partial = buffer(4 * chunks);
+  std::vector<BufferId> norms;
+  for (int64_t i = 0; i < n; ++i) norms.push_back(buffer(element));
+  host.pinned_copy(kCompute, copy(WorkKind::CopyH2D, 8 * (n + 1)));
+  for (int64_t l = 0; l < launches_of(chunks); ++l)
+    kernel("foreach_norm", element * numel / launches_of(chunks), KernelClass::foreach_op);
+  kernel("lpnorm_cleanup", 4 * chunks);
+  host.free(partial);
+  host.free(table);
+  const BufferId stacked = buffer(all);
+  kernel("stack", 2 * all, KernelClass::cat);
+  const BufferId powered = buffer(all);
+  kernel("pow", 2 * all);
+  const BufferId reduced = buffer(all);
+  host.launch(kCompute, copy(WorkKind::CopyD2D, all));
+  host.wait_stream(kInternal, kCompute);
+  host.record(kInternal);
+  Work reduce;
+  reduce.kind = WorkKind::AllReduce;
+  reduce.op = ReduceOp::sum;
+  reduce.bytes = all;
+  reduce.dtype = dtype;
+  reduce.comm = shard;
+  reduce.name = "clip_grad_norm";
+  host.launch(kInternal, host.work(reduce));
+  host.wait_stream(kCompute, kInternal);
+  const BufferId rooted = buffer(all);
+  kernel("pow", 2 * all);
+  host.free(reduced);
+  host.free(powered);
+  const BufferId total = buffer(element);
+  kernel("sum", all, KernelClass::reduction);
+  host.free(rooted);
+  host.free(stacked);
+  for (BufferId b : norms) host.free(b);
+  // clip_coef = max_norm / (total + 1e-6), clamped to 1; then the gradients are scaled.
+  const BufferId sum = buffer(element);
+  kernel("add", 2 * element);
+  const BufferId inverse = buffer(element);
+  kernel("reciprocal", 2 * element);
+  const BufferId coefficient = buffer(element);
+  kernel("mul", 2 * element);
+  host.free(inverse);
+  host.free(sum);
+  const BufferId clamped = buffer(element);
+  kernel("clamp", 2 * element);
+  for (int64_t l = 0; l < launches_of(chunks); ++l)
+    kernel("foreach_mul", 2 * element * numel / launches_of(chunks), KernelClass::foreach_op);
+  host.free(clamped);
+  host.free(coefficient);
+  host.free(total);
+}
+
+}  // namespace shardsim
