@@ -132,7 +132,9 @@ void read_fsdp2(const Value& value, const Mesh& mesh, Fsdp2Options& fsdp2) {
   const Map map(value, {"reshard_after_forward", "root_reshard_after_forward", "reshard",
                         "prefetch", "requires_gradient_sync", "requires_all_reduce",
                         "is_last_backward", "reshard_after_backward",
-                        "reduce_scatter_max_input_buffers", "separate_reduce_scatter_group"});
+                        "reduce_scatter_max_input_buffers", "separate_reduce_scatter_group",
+                        "keep_unsharded_storage", "persistent_all_gather", "post_optim_event",
+                        "settings"});
   if (const std::optional<Value> v = map.find("reshard_after_forward"))
     fsdp2.reshard_after_forward = read_reshard(*v, mesh);
   if (const std::optional<Value> v = map.find("root_reshard_after_forward"))
@@ -158,6 +160,27 @@ void read_fsdp2(const Value& value, const Mesh& mesh, Fsdp2Options& fsdp2) {
     fsdp2.reduce_scatter_max_input_buffers = v->whole(1, kMostBlocks);
   if (const std::optional<Value> v = map.find("separate_reduce_scatter_group"))
     fsdp2.separate_reduce_scatter_group = v->boolean();
+  if (const std::optional<Value> v = map.find("keep_unsharded_storage"))
+    fsdp2.keep_unsharded_storage = v->boolean();
+  if (const std::optional<Value> v = map.find("persistent_all_gather"))
+    fsdp2.persistent_all_gather = v->boolean();
+  if (const std::optional<Value> v = map.find("post_optim_event"))
+    fsdp2.post_optim_event = v->boolean();
+  if (const std::optional<Value> v = map.find("settings")) {
+    for (const Value& entry : v->list("maps of a module and what is set on it")) {
+      const Map fields(entry, {"module", "gradient_divide_factor", "force_sum_reduction",
+                               "unshard_in_backward"});
+      StateSetting& s = fsdp2.settings.emplace_back();
+      s.pattern =
+          fields.at("module", "a module's name, with * for any run of characters").text();
+      if (const std::optional<Value> x = fields.find("gradient_divide_factor"))
+        s.gradient_divide_factor = x->decimal(1e-6, 1e9, "gradients are divided by it");
+      if (const std::optional<Value> x = fields.find("force_sum_reduction"))
+        s.force_sum_reduction = x->boolean();
+      if (const std::optional<Value> x = fields.find("unshard_in_backward"))
+        s.unshard_in_backward = x->boolean();
+    }
+  }
 }
 
 void read_precision(const Value& value, Precision& precision) {
@@ -183,11 +206,11 @@ void read_checkpointing(const Value& value, Checkpointing& checkpointing) {
     map.fail_key("every", "only mode every_k has this key");
 }
 
-void read_optimizer(const Value& value, Optimizer& optimizer) {
+void read_optimizer(const Value& value, Training& training) {
+  Optimizer& optimizer = training.optimizer;
   using Name = Optimizer::Name;
   using Implementation = Optimizer::Implementation;
   const Map map(value, {"name", "implementation", "momentum", "zero_grad", "clip_grad_norm"});
-  map.cannot_play("clip_grad_norm");
   if (const std::optional<Value> v = map.find("name"))
     optimizer.name = v->choice<Name>(
         {{"adamw", Name::adamw}, {"adam", Name::adam}, {"sgd", Name::sgd}, {"none", Name::none}});
@@ -205,6 +228,8 @@ void read_optimizer(const Value& value, Optimizer& optimizer) {
   }
   if (const std::optional<Value> v = map.find("zero_grad"))
     optimizer.set_to_none = v->choice<bool>({{"none", true}, {"keep", false}});
+  if (const std::optional<Value> v = map.find("clip_grad_norm"))
+    training.clip_grad_norm = v->decimal(1e-12, 1e12, "the largest norm that gradients keep");
 }
 
 void read_loss(const Value& value, const Architecture& model, Training& training) {
@@ -270,7 +295,7 @@ Training read_training(const Value& value, const Architecture& model, int64_t wo
   const Map map(
       value, {"pytorch", "nccl_backend", "seq_len", "micro_batch", "grad_accum", "strategy", "mesh",
               "wrap", "fsdp2", "fsdp1", "ddp", "zero", "precision", "input_dtype", "loss",
-              "activation_checkpointing", "optimizer", "allocator"});
+              "activation_checkpointing", "optimizer", "allocator", "frozen", "evaluate_after"});
   Training training;
   read_pytorch(map, training);
   read_strategy(map);
@@ -300,7 +325,12 @@ Training read_training(const Value& value, const Architecture& model, int64_t wo
   if (const std::optional<Value> v = map.find("loss")) read_loss(*v, model, training);
   if (const std::optional<Value> v = map.find("activation_checkpointing"))
     read_checkpointing(*v, training.checkpointing);
-  if (const std::optional<Value> v = map.find("optimizer")) read_optimizer(*v, training.optimizer);
+  if (const std::optional<Value> v = map.find("optimizer")) read_optimizer(*v, training);
+  if (const std::optional<Value> v = map.find("frozen"))
+    for (const Value& pattern : v->list("patterns of parameter names"))
+      training.frozen.push_back(pattern.text("* stands for any run of characters: \"*.mlp.*\""));
+  if (const std::optional<Value> v = map.find("evaluate_after"))
+    training.evaluate_after = v->boolean();
   return training;
 }
 
