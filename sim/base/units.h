@@ -23,6 +23,7 @@ struct Time {
   constexpr double as_us() const { return static_cast<double>(ps) * 1e-6; }
   constexpr double as_s() const { return static_cast<double>(ps) * 1e-12; }
 
+  // NOLINTNEXTLINE(modernize-use-nullptr): clang-tidy 14 misreads a defaulted comparison
   friend constexpr auto operator<=>(Time, Time) = default;
   friend constexpr Time operator+(Time a, Time b) { return {a.ps + b.ps}; }
   friend constexpr Time operator-(Time a, Time b) { return {a.ps - b.ps}; }

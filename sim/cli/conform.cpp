@@ -26,7 +26,8 @@ struct ConformOptions {
 std::vector<std::string> recordings(const std::vector<std::string>& paths) {
   std::vector<std::string> out;
   for (const std::string& path : paths) {
-    if (!fs::exists(path)) throw Error("there is no such recording", {path}, "give a file or a folder");
+    if (!fs::exists(path))
+      throw Error("there is no such recording", {path}, "give a file or a folder");
     if (!fs::is_directory(path)) {
       out.push_back(path);
       continue;
@@ -34,12 +35,13 @@ std::vector<std::string> recordings(const std::vector<std::string>& paths) {
     std::vector<std::string> inside;
     for (const auto& entry : fs::recursive_directory_iterator(path)) {
       const std::string name = entry.path().filename().string();
-      if (entry.is_regular_file() && entry.path().extension() == ".json" &&
-          name != "cases.json" && name != "operators.json")
+      if (entry.is_regular_file() && entry.path().extension() == ".json" && name != "cases.json" &&
+          name != "operators.json")
         inside.push_back(entry.path().string());
     }
     std::sort(inside.begin(), inside.end());
-    if (inside.empty()) throw Error("this folder holds no recordings", {path}, "they are .json files");
+    if (inside.empty())
+      throw Error("this folder holds no recordings", {path}, "they are .json files");
     out.insert(out.end(), inside.begin(), inside.end());
   }
   return out;
@@ -111,8 +113,10 @@ int run(const ConformOptions& options, const Context& context) {
 
   size_t skipped = 0, bad = 0;
   for (const Conformance& r : results) {
-    if (!r.skipped.empty()) ++skipped;
-    else if (failed(r.checks, tolerances)) ++bad;
+    if (!r.skipped.empty())
+      ++skipped;
+    else if (failed(r.checks, tolerances))
+      ++bad;
   }
   const size_t compared = results.size() - skipped;
 
@@ -171,7 +175,8 @@ int run(const ConformOptions& options, const Context& context) {
       if (c.truth)
         t[c.key] = {{"true", x.passed}, {"false", x.failing}, {"null", x.absent}};
       else
-        t[c.key] = {{"max", x.worst}, {"exact", x.passed}, {"inexact", x.failing}, {"null", x.absent}};
+        t[c.key] = {
+            {"max", x.worst}, {"exact", x.passed}, {"inexact", x.failing}, {"null", x.absent}};
     }
     j["totals"] = t;
     out = j.dump(2) + "\n";
@@ -236,8 +241,9 @@ void add_conform(CLI::App& app, Context& context) {
       "Examples:\n"
       "  shardsim conform tests/recordings\n"
       "  shardsim conform basic_fp32.json --verbose --tolerance timeline_error=0.005");
-  command->callback(
-      [options, &context] { context.run = [options, &context] { return run(*options, context); }; });
+  command->callback([options, &context] {
+    context.run = [options, &context] { return run(*options, context); };
+  });
 }
 
 }  // namespace shardsim

@@ -71,7 +71,7 @@ Resident resident(const Plan& plan, const Training& t) {
   Resident r;
   const int64_t o = bytes_of(t.precision.storage);
   const Optimizer& opt = t.optimizer;
-  const int states = opt.name == Optimizer::Name::none ? 0
+  const int states = opt.name == Optimizer::Name::none  ? 0
                      : opt.name == Optimizer::Name::sgd ? (opt.momentum ? 1 : 0)
                                                         : 2;
   for (const Group& g : plan.groups) {
@@ -163,12 +163,11 @@ int explain(const std::string& path, const Context& context) {
     j["parameters_with_empty_shards"] = empty;
     j["collectives_per_step"] = ordered_json::array();
     for (const auto& [key, x] : counts.collectives)
-      j["collectives_per_step"].push_back(
-          {{"kind", name_of(static_cast<WorkKind>(key[0]))},
-           {"communicator", s.schedule.comms[key[1]].name},
-           {"ranks", s.schedule.comms[key[1]].size},
-           {"count", x.count},
-           {"bytes_total", x.bytes}});
+      j["collectives_per_step"].push_back({{"kind", name_of(static_cast<WorkKind>(key[0]))},
+                                           {"communicator", s.schedule.comms[key[1]].name},
+                                           {"ranks", s.schedule.comms[key[1]].size},
+                                           {"count", x.count},
+                                           {"bytes_total", x.bytes}});
     j["launches_per_step"] = {{"products", counts.products},
                               {"kernels", counts.kernels},
                               {"copies", counts.copies},

@@ -64,7 +64,7 @@ std::string buffer_text(const MemoryTrace& trace, uint32_t buffer) {
   if (buffer >= trace.buffers.size()) return "";
   const TraceBuffer& b = trace.buffers[buffer];
   const std::string size = format_bytes(b.bytes);
-  if (!b.origin.empty()) return fmt::format("{} by {}", size, b.origin);
+  if (!b.origin.empty()) return fmt::format("{}: {}", size, b.origin);
   return fmt::format("{} of row {}", size, b.allocated);
 }
 
@@ -85,7 +85,7 @@ Table free_block_table(const Replayed& r) {
         std::string(f.small ? "small" : "large") + (f.expandable ? ", expandable" : "");
     const std::string stream =
         f.stream < r.trace.streams.size() ? r.trace.streams[f.stream] : std::to_string(f.stream);
-    table.add({f.size, int64_t{f.segment}, f.offset, stream, pool, cell(f.left_by),
+    table.add({f.size, f.segment, f.offset, stream, pool, cell(f.left_by),
                f.whole ? Cell() : cell(f.held_by)});
   }
   return table;
@@ -174,7 +174,7 @@ std::string json_of(const Replayed& r) {
              {"segment_events_elsewhere", m.check->segments_elsewhere},
              {"differences", m.check->differences}};
   j["check"] = check;
-  return j.dump(2) + "\n";
+  return j.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
 int run(const Options& options, const Context& context) {

@@ -31,8 +31,9 @@ std::string trace_text(const RunOptions& options, const Scenario& scenario, cons
                        const StepReport& report) {
   const int64_t world = scenario.training.mesh.world();
   if (options.rank < 0 || options.rank >= world)
-    throw Error(fmt::format("--rank: expected a rank from 0 to {}, got {}", world - 1, options.rank),
-                {}, "the scenario's mesh has that many ranks");
+    throw Error(
+        fmt::format("--rank: expected a rank from 0 to {}, got {}", world - 1, options.rank), {},
+        "the scenario's mesh has that many ranks");
   ChromeTraceOptions o;
   o.rank = options.rank;
   o.world = world;
@@ -48,9 +49,9 @@ std::string graph_text(const RunOptions& options, const Scenario& scenario, cons
                        const StepReport& report) {
   const bool dot = std::filesystem::path(options.graph).extension() == ".dot";
   if (!dot && std::filesystem::path(options.graph).extension() != ".json")
-    throw Error("--graph: expected a file name that ends in .json or .dot, got '" + options.graph +
-                    "'",
-                {}, ".dot is for graphviz, .json also holds slack and the critical path");
+    throw Error(
+        "--graph: expected a file name that ends in .json or .dot, got '" + options.graph + "'", {},
+        ".dot is for graphviz, .json also holds slack and the critical path");
   const ScheduleGraph graph = build_graph(s.schedule);
   const std::vector<std::string> names = names_of(report);
   std::ostringstream out;
@@ -73,7 +74,8 @@ int run(const RunOptions& options, const Context& context) {
                s.steps);
   if (!options.trace.empty())
     write_file(context, options.trace, trace_text(options, scenario, s, report));
-  if (!options.graph.empty()) write_file(context, options.graph, graph_text(options, scenario, s, report));
+  if (!options.graph.empty())
+    write_file(context, options.graph, graph_text(options, scenario, s, report));
   switch (context.format) {
     case Format::table: write_output(context, report_table(report)); break;
     case Format::json: write_output(context, report_json(report)); break;
@@ -93,16 +95,18 @@ void add_run(CLI::App& app, Context& context) {
                       "Also writes a Chrome trace of one rank, for Perfetto (ui.perfetto.dev)");
   command->add_option("--rank", options->rank,
                       "The rank that --trace names; all ranks run alike (default 0)");
-  command->add_option("--graph", options->graph,
-                      "Also writes the schedule graph: .json, with slack and critical path, or .dot");
+  command->add_option(
+      "--graph", options->graph,
+      "Also writes the schedule graph: .json, with slack and critical path, or .dot");
   add_output_options(*command, context);
   command->footer(
       "--format csv gives the parameter groups. Examples:\n"
       "  shardsim run scenarios/llama3-8b-fsdp2-h100x8.yaml\n"
       "  shardsim run scenarios/small/stack-flat.yaml --format json -o report.json\n"
       "  shardsim run scenarios/small/stack-flat.yaml --trace rank0.pt.trace.json");
-  command->callback(
-      [options, &context] { context.run = [options, &context] { return run(*options, context); }; });
+  command->callback([options, &context] {
+    context.run = [options, &context] { return run(*options, context); };
+  });
 }
 
 }  // namespace shardsim

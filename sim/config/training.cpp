@@ -129,12 +129,12 @@ void read_prefetch(const Value& value, Fsdp2Options& fsdp2) {
 }
 
 void read_fsdp2(const Value& value, const Mesh& mesh, Fsdp2Options& fsdp2) {
-  const Map map(value, {"reshard_after_forward", "root_reshard_after_forward", "reshard",
-                        "prefetch", "requires_gradient_sync", "requires_all_reduce",
-                        "is_last_backward", "reshard_after_backward",
-                        "reduce_scatter_max_input_buffers", "separate_reduce_scatter_group",
-                        "keep_unsharded_storage", "persistent_all_gather", "post_optim_event",
-                        "settings"});
+  const Map map(value,
+                {"reshard_after_forward", "root_reshard_after_forward", "reshard", "prefetch",
+                 "requires_gradient_sync", "requires_all_reduce", "is_last_backward",
+                 "reshard_after_backward", "reduce_scatter_max_input_buffers",
+                 "separate_reduce_scatter_group", "keep_unsharded_storage", "persistent_all_gather",
+                 "post_optim_event", "settings"});
   if (const std::optional<Value> v = map.find("reshard_after_forward"))
     fsdp2.reshard_after_forward = read_reshard(*v, mesh);
   if (const std::optional<Value> v = map.find("root_reshard_after_forward"))
@@ -171,8 +171,7 @@ void read_fsdp2(const Value& value, const Mesh& mesh, Fsdp2Options& fsdp2) {
       const Map fields(entry, {"module", "gradient_divide_factor", "force_sum_reduction",
                                "unshard_in_backward"});
       StateSetting& s = fsdp2.settings.emplace_back();
-      s.pattern =
-          fields.at("module", "a module's name, with * for any run of characters").text();
+      s.pattern = fields.at("module", "a module's name, with * for any run of characters").text();
       if (const std::optional<Value> x = fields.find("gradient_divide_factor"))
         s.gradient_divide_factor = x->decimal(1e-6, 1e9, "gradients are divided by it");
       if (const std::optional<Value> x = fields.find("force_sum_reduction"))
@@ -268,10 +267,10 @@ void read_pytorch(const Map& map, Training& training) {
   if (const std::optional<Value> v = map.find("allocator")) {
     if (!v->is_map()) v->fail_expected("a map", "write {} for PyTorch's defaults");
     // PYTORCH_CUDA_ALLOC_CONF's own names; what the values may be belongs to the allocator.
-    const Map settings(*v, {"max_split_size_mb", "max_non_split_rounding_mb",
-                            "roundup_power2_divisions", "garbage_collection_threshold",
-                            "expandable_segments", "large_segment_size_mb",
-                            "per_process_memory_fraction"});
+    const Map settings(
+        *v, {"max_split_size_mb", "max_non_split_rounding_mb", "roundup_power2_divisions",
+             "garbage_collection_threshold", "expandable_segments", "large_segment_size_mb",
+             "per_process_memory_fraction"});
     for (const std::string_view key :
          {"max_split_size_mb", "max_non_split_rounding_mb", "roundup_power2_divisions",
           "garbage_collection_threshold", "expandable_segments", "large_segment_size_mb",
@@ -292,10 +291,11 @@ void read_pytorch(const Map& map, Training& training) {
 }  // namespace
 
 Training read_training(const Value& value, const Architecture& model, int64_t world) {
-  const Map map(
-      value, {"pytorch", "nccl_backend", "seq_len", "micro_batch", "grad_accum", "strategy", "mesh",
-              "wrap", "fsdp2", "fsdp1", "ddp", "zero", "precision", "input_dtype", "loss",
-              "activation_checkpointing", "optimizer", "allocator", "frozen", "evaluate_after"});
+  const Map map(value, {"pytorch",    "nccl_backend", "seq_len", "micro_batch",
+                        "grad_accum", "strategy",     "mesh",    "wrap",
+                        "fsdp2",      "fsdp1",        "ddp",     "zero",
+                        "precision",  "input_dtype",  "loss",    "activation_checkpointing",
+                        "optimizer",  "allocator",    "frozen",  "evaluate_after"});
   Training training;
   read_pytorch(map, training);
   read_strategy(map);

@@ -156,12 +156,8 @@ void Machine::play(const Schedule& schedule, const CostTable& costs, Trace& trac
             host += call;
           }
           break;
-        case Kind::HostWait:
-          host = std::max(host, event_[in.a]) + call;
-          break;
-        case Kind::StreamSync:
-          host = std::max(host, stream_[in.stream]) + call;
-          break;
+        case Kind::HostWait: host = std::max(host, event_[in.a]) + call; break;
+        case Kind::StreamSync: host = std::max(host, stream_[in.stream]) + call; break;
         case Kind::DeviceSync:
           for (Time t : stream_) host = std::max(host, t);
           host += call;

@@ -13,10 +13,10 @@
 namespace shardsim {
 
 enum class Family : uint8_t {
-  llama,     // Llama 2/3, Mistral, Qwen2, Qwen3 and the recorder's llama: one decoder block form
-  gpt2,      // LayerNorm, one QKV linear, GELU, learned positions
-  stack,     // blocks of plain linears (the recorder's program)
-  bag,       // blocks of bare parameters (the recorder's program)
+  llama,  // Llama 2/3, Mistral, Qwen2, Qwen3 and the recorder's llama: one decoder block form
+  gpt2,   // LayerNorm, one QKV linear, GELU, learned positions
+  stack,  // blocks of plain linears (the recorder's program)
+  bag,    // blocks of bare parameters (the recorder's program)
 };
 
 // Hugging Face names (model.layers.0...), or the recorder's (layers.0...), which has no RoPE.
@@ -49,14 +49,14 @@ struct Architecture {
   bool repeat_kv = false;  // K and V expanded before attention; otherwise enable_gqa
 
   // stack and bag
-  std::vector<std::vector<LinearShape>> linear_blocks;         // stack: [out, in] of each block
-  std::vector<std::vector<std::vector<int64_t>>> bag_blocks;   // bag: parameter shapes of each block
-  bool bias = false;                                           // stack: linears have a bias
-  bool scale = false;                                          // bag: parameters are doubled first
-  bool input_grad = false;                                     // the input requires a gradient
+  std::vector<std::vector<LinearShape>> linear_blocks;        // stack: [out, in] of each block
+  std::vector<std::vector<std::vector<int64_t>>> bag_blocks;  // bag: parameter shapes of each block
+  bool bias = false;                                          // stack: linears have a bias
+  bool scale = false;                                         // bag: parameters are doubled first
+  bool input_grad = false;                                    // the input requires a gradient
   std::vector<int64_t> calls;   // blocks in the order that forward runs them; empty: each once
   std::vector<int64_t> detach;  // blocks whose output is detached
-  LinearShape root_first, root_last;                           // stack: out 0 = absent
+  LinearShape root_first, root_last;  // stack: out 0 = absent
 };
 
 }  // namespace shardsim

@@ -8,9 +8,9 @@
 namespace shardsim {
 
 enum class KernelClass : uint8_t {
-  pointwise,   // contiguous elementwise, casts, fills
-  strided,     // index arithmetic: broadcast over rows, expanded operands, complex multiply
-  reduction,   // mean, sum, norms
+  pointwise,  // contiguous elementwise, casts, fills
+  strided,    // index arithmetic: broadcast over rows, expanded operands, complex multiply
+  reduction,  // mean, sum, norms
   softmax,
   attention,
   embedding,

@@ -158,8 +158,8 @@ void stack(Model& model) {
     }
   }
   t.close();
-  if (a.root_first.out) model.embedding.push_back(
-      t.linear("first", a.root_first.out, a.root_first.in, false));
+  if (a.root_first.out)
+    model.embedding.push_back(t.linear("first", a.root_first.out, a.root_first.in, false));
   if (a.root_last.out)
     model.head.push_back(t.linear("last", a.root_last.out, a.root_last.in, false));
   t.close();

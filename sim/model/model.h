@@ -32,7 +32,7 @@ struct Param {
   const char* name = "weight";  // static text
   int32_t index = -1;           // an element of a ParameterList: "p.3"
   Shape shape;
-  ParamId alias;  // valid: this name shares the storage of an earlier parameter (tied)
+  ParamId alias;        // valid: this name shares the storage of an earlier parameter (tied)
   bool frozen = false;  // requires no gradient
 };
 
@@ -40,19 +40,19 @@ struct Module {
   ModuleId parent;
   const char* name = "";  // static text; with index >= 0 the index is the name
   int32_t index = -1;
-  uint32_t end = 0;                          // one past the last module of the subtree
-  uint32_t first_param = 0, end_param = 0;   // own parameters and those of the subtree
-  uint32_t own_params = 0;                   // the first of them are the module's own
-  bool callable = true;                      // ModuleList and ParameterList have no forward
+  uint32_t end = 0;                         // one past the last module of the subtree
+  uint32_t first_param = 0, end_param = 0;  // own parameters and those of the subtree
+  uint32_t own_params = 0;                  // the first of them are the module's own
+  bool callable = true;                     // ModuleList and ParameterList have no forward
 };
 
 struct Model {
   Architecture architecture;
   std::vector<Module> modules;  // modules[0] is the root
   std::vector<Param> params;
-  std::vector<ModuleId> blocks;         // the repeated layers, in order
-  std::vector<ModuleId> embedding;      // modules that run before the blocks and own parameters
-  std::vector<ModuleId> head;           // final norm and head
+  std::vector<ModuleId> blocks;     // the repeated layers, in order
+  std::vector<ModuleId> embedding;  // modules that run before the blocks and own parameters
+  std::vector<ModuleId> head;       // final norm and head
 
   std::string module_name(ModuleId m) const;
   std::string param_name(ParamId p) const;

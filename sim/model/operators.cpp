@@ -128,8 +128,8 @@ void column_sum(Writer& w, int64_t rows, int64_t columns, int64_t element, int s
   const int64_t grid = ceil_div(outputs, width);
   const int64_t target = sms * (2048 / (width * height));
   if (splits_rows && values >= 256 && grid <= target) {
-    const int64_t blocks = std::max(std::min(ceil_div(target, grid), ceil_div(values, 16)),
-                                    ceil_div(values, 256));
+    const int64_t blocks =
+        std::max(std::min(ceil_div(target, grid), ceil_div(values, 16)), ceil_div(values, 256));
     if (blocks > 1) {
       w.alloc(temp(1), 4 * columns * blocks * width * vector);
       w.alloc(temp(2), 4 * grid);
@@ -299,10 +299,8 @@ void rms_norm(OpCode& c, const OpShape& s, const OpContext& x) {
     c.saved = {input(0), kept(extra(0))};
     if (x.in_grad[0]) b.alloc(0, e * n);
     if (x.param_grad) b.alloc(kParamGrad, bytes_of(x.param) * s.in);
-    if (x.in_grad[0])
-      b.kernel("rms_norm_backward", KernelClass::reduction, 3 * e * n, 8 * n);
-    if (x.param_grad)
-      b.kernel("rms_norm_dw", KernelClass::reduction, 2 * e * n, 2 * n);
+    if (x.in_grad[0]) b.kernel("rms_norm_backward", KernelClass::reduction, 3 * e * n, 8 * n);
+    if (x.param_grad) b.kernel("rms_norm_dw", KernelClass::reduction, 2 * e * n, 2 * n);
     return;
   }
   // Written out in fp32 (transformers' LlamaRMSNorm; also F.rms_norm with an fp32 weight on a bf16
@@ -383,8 +381,7 @@ void layer_norm(OpCode& c, const OpShape& s, const OpContext& x) {
     b.alloc(kParamGrad + 1, p);
   }
   b.kernel("layer_norm_backward", KernelClass::reduction, 3 * e * n, 9 * n);
-  if (x.param_grad)
-    b.kernel("layer_norm_dw_db", KernelClass::reduction, 2 * e * n, 3 * n);
+  if (x.param_grad) b.kernel("layer_norm_dw_db", KernelClass::reduction, 2 * e * n, 3 * n);
 }
 
 void rope(OpCode& c, const OpShape& s, const OpContext& x) {
@@ -461,7 +458,8 @@ void rope(OpCode& c, const OpShape& s, const OpContext& x) {
 
 void repeat_kv(OpCode& c, const OpShape& s, const OpContext& x) {
   const int64_t e = bytes_of(x.in[0]);
-  const Bytes narrow = e * s.rows * s.kv_heads * s.head_dim, wide = e * s.rows * s.heads * s.head_dim;
+  const Bytes narrow = e * s.rows * s.kv_heads * s.head_dim,
+              wide = e * s.rows * s.heads * s.head_dim;
   c.out = x.in[0];
   Writer f(c.forward), b(c.backward);
   f.alloc(0, wide);

@@ -18,29 +18,29 @@
 namespace shardsim {
 
 enum class OpKind : uint8_t {
-  input,         // the batch: ids or rows, with its memset
-  embedding,     // p0 table
-  positions,     // p0 table; arange and lookup of learned positions, added to input 0
-  linear,        // p0 weight [out, in], p1 bias if any
-  rms_norm,      // p0
-  layer_norm,    // p0, p1
-  rope,          // complex or rotate_half, by form
-  repeat_kv,     // heads expanded
-  attention,     // inputs q, k, v
+  input,       // the batch: ids or rows, with its memset
+  embedding,   // p0 table
+  positions,   // p0 table; arange and lookup of learned positions, added to input 0
+  linear,      // p0 weight [out, in], p1 bias if any
+  rms_norm,    // p0
+  layer_norm,  // p0, p1
+  rope,        // complex or rotate_half, by form
+  repeat_kv,   // heads expanded
+  attention,   // inputs q, k, v
   silu,
   gelu,
   mul,
   add,
-  split_qkv,     // three views of one tensor
-  cast,          // to dtype `to`
-  cross_entropy, // mean over tokens, of logits
-  sum,           // y.sum()
-  bag,           // x + p.sum(), or x + (p * 2).sum()
+  split_qkv,      // three views of one tensor
+  cast,           // to dtype `to`
+  cross_entropy,  // mean over tokens, of logits
+  sum,            // y.sum()
+  bag,            // x + p.sum(), or x + (p * 2).sum()
 };
 
 // Sizes of one operator; which are used depends on the kind.
 struct OpShape {
-  int64_t rows = 0;       // T
+  int64_t rows = 0;         // T
   int64_t in = 0, out = 0;  // features
   int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
   NormForm norm = NormForm::fused;
@@ -54,12 +54,12 @@ struct OpShape {
 
 // Types and gradients that hold where the operator runs.
 struct OpContext {
-  std::array<DType, 3> in{};        // of the inputs
-  DType param = DType::fp32;        // of the parameters as used (compute type)
-  std::array<bool, 3> in_grad{};    // the input requires a gradient
-  bool param_grad = false;          // the parameters require one
-  bool expanded_grad = false;       // the incoming gradient is an expanded scalar
-  int sms = 132;                    // of the device
+  std::array<DType, 3> in{};      // of the inputs
+  DType param = DType::fp32;      // of the parameters as used (compute type)
+  std::array<bool, 3> in_grad{};  // the input requires a gradient
+  bool param_grad = false;        // the parameters require one
+  bool expanded_grad = false;     // the incoming gradient is an expanded scalar
+  int sms = 132;                  // of the device
 };
 
 enum class Act : uint8_t {
@@ -95,15 +95,15 @@ inline constexpr int kMaxSlots = 24;
 
 struct OpCode {
   std::vector<OpAction> forward, backward;
-  DType out = DType::fp32;         // type of output 0
+  DType out = DType::fp32;  // type of output 0
   int outputs = 1;
-  bool aliases_input = false;      // outputs are views of input 0
+  bool aliases_input = false;  // outputs are views of input 0
   // What autograd keeps, in the order release_variables frees it: 0..2 an input, 16 + slot a forward
   // slot (output or extra).
   std::vector<uint8_t> saved;
-  bool passes_gradient = false;    // the gradient of every input is the incoming one (add, view)
-  bool gradient_is_view = false;   // gradients of the inputs are views (a linear on a 3-D input)
-  bool split_gradient = false;     // takes one gradient per output
+  bool passes_gradient = false;       // the gradient of every input is the incoming one (add, view)
+  bool gradient_is_view = false;      // gradients of the inputs are views (a linear on a 3-D input)
+  bool split_gradient = false;        // takes one gradient per output
   bool gradient_is_expanded = false;  // the gradient it hands on is an expanded scalar
 };
 inline constexpr uint8_t kSavedSlot = 16;

@@ -98,8 +98,8 @@ StageClass llama_block(const Architecture& a, const Sizes& z) {
              p_down = next(a.mlp_bias);
   uint32_t m = 1;  // module numbers: 0 is the block
   const uint32_t m_norm = m++, m_attn = m++, m_q = m++, m_k = m++, m_v = m++, m_o = m++,
-                 m_qn = a.qk_norm ? m++ : 0, m_kn = a.qk_norm ? m++ : 0, m_post = m++,
-                 m_mlp = m++, m_gate = m++, m_up = m++, m_down = m++;
+                 m_qn = a.qk_norm ? m++ : 0, m_kn = a.qk_norm ? m++ : 0, m_post = m++, m_mlp = m++,
+                 m_gate = m++, m_up = m++, m_down = m++;
   const auto call = [&](uint32_t module, OpKind op, const OpShape& s, int16_t in,
                         std::array<int32_t, 2> params) {
     b.enter(module, in);
@@ -308,8 +308,8 @@ void stack(Program& program, const Model& model, const ProgramInput& in) {
         uint32_t m = 1;
         for (const LinearShape& l : block) {
           b.enter(m, v);
-          const int16_t out = b.run(OpKind::linear, linear(l, a.bias), {v, -1, -1},
-                                    {p, a.bias ? p + 1 : -1});
+          const int16_t out =
+              b.run(OpKind::linear, linear(l, a.bias), {v, -1, -1}, {p, a.bias ? p + 1 : -1});
           b.exit(m++, out);
           // Sequential rebinds its variable; the stage's input belongs to the caller.
           if (v != 0) b.drop({v});
@@ -346,8 +346,7 @@ void stack(Program& program, const Model& model, const ProgramInput& in) {
     if (i < 0 || i >= static_cast<int64_t>(model.blocks.size()))
       throw Error("model: calls: there is no block " + std::to_string(i));
     stage(class_of[i], model.blocks[i]);
-    program.stages.back().detach =
-        std::find(a.detach.begin(), a.detach.end(), i) != a.detach.end();
+    program.stages.back().detach = std::find(a.detach.begin(), a.detach.end(), i) != a.detach.end();
   }
   if (a.root_last.out) {
     stage(add(single(OpKind::linear, linear(a.root_last, false), {0, -1})), model.head[0]);

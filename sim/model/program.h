@@ -21,10 +21,10 @@ struct Step {
     drop,   // the local variable `out` goes out of scope
   } what = What::run;
   OpKind op = OpKind::add;
-  uint32_t module = 0;                       // enter, exit: relative to the stage's module
-  std::array<int16_t, 3> in{-1, -1, -1};     // slots
+  uint32_t module = 0;                    // enter, exit: relative to the stage's module
+  std::array<int16_t, 3> in{-1, -1, -1};  // slots
   std::array<int16_t, 3> out{-1, -1, -1};
-  std::array<int32_t, 2> param{-1, -1};      // relative to the stage's first parameter
+  std::array<int32_t, 2> param{-1, -1};  // relative to the stage's first parameter
   OpShape shape;
 };
 
@@ -55,9 +55,9 @@ struct ProgramInput {
 
 struct Program {
   std::vector<StageClass> classes;
-  std::vector<Stage> stages;   // stages[0] makes the batch, the last is the loss
-  int64_t tokens = 0;          // rows of one micro-batch
-  bool input_is_float = false; // the root may cast it
+  std::vector<Stage> stages;    // stages[0] makes the batch, the last is the loss
+  int64_t tokens = 0;           // rows of one micro-batch
+  bool input_is_float = false;  // the root may cast it
   int64_t input_features = 0;
 };
 

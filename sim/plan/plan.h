@@ -30,18 +30,18 @@ int64_t local_numel(int64_t d0, int64_t rest, int64_t ranks, int64_t k);
 struct Group {
   std::string name(const Model& model) const;
   uint32_t state = 0;
-  std::vector<ShardedParam> params;  // post-order of modules
-  int64_t shard = 0;                 // S
-  int64_t numel = 0;                 // N, true elements
+  std::vector<ShardedParam> params;                 // post-order of modules
+  int64_t shard = 0;                                // S
+  int64_t numel = 0;                                // N, true elements
   int64_t padded() const { return ranks * shard; }  // U
-  int64_t ranks = 1;                 // W
-  std::vector<ModuleId> modules;     // of the state
+  int64_t ranks = 1;                                // W
+  std::vector<ModuleId> modules;                    // of the state
 };
 
 // One fully_shard call.
 struct ShardState {
-  std::vector<ModuleId> modules;  // several: a list group
-  GroupId group;                  // none where no parameters were left
+  std::vector<ModuleId> modules;               // several: a list group
+  GroupId group;                               // none where no parameters were left
   Reshard::Kind reshard = Reshard::Kind::yes;  // resolved: yes, no or to
   int64_t reshard_ranks = 0;                   // Kind::to
   bool root = false;

@@ -48,8 +48,8 @@ struct ReshardOverride {
 
 struct Wrap {
   WrapPolicy policy = WrapPolicy::per_block;
-  int64_t every = 1;                             // every_k
-  int64_t min_params = 100'000'000;              // size (torch size_based_auto_wrap_policy's default)
+  int64_t every = 1;                 // every_k
+  int64_t min_params = 100'000'000;  // size (torch size_based_auto_wrap_policy's default)
   std::vector<std::vector<std::string>> groups;  // list: one pattern each; groups: several
   bool embedding = false;                        // a group for the embedding
   bool head = false;                             // a list group of final norm and head
@@ -67,12 +67,12 @@ struct StateSetting {
 
 struct Fsdp2Options {
   Reshard reshard_after_forward;
-  Reshard root_reshard;                                    // the root's own value
-  Reshard head_reshard{Reshard::Kind::no, 0};              // of the head's list group
-  std::vector<ReshardOverride> overrides;                  // per group, later entries win
-  int64_t forward_prefetch = 0;                            // blocks ahead, explicit
-  int64_t root_forward_prefetch = 0;                       // blocks that the root prefetches
-  int64_t backward_prefetch = 0;                           // 0: implicit
+  Reshard root_reshard;                        // the root's own value
+  Reshard head_reshard{Reshard::Kind::no, 0};  // of the head's list group
+  std::vector<ReshardOverride> overrides;      // per group, later entries win
+  int64_t forward_prefetch = 0;                // blocks ahead, explicit
+  int64_t root_forward_prefetch = 0;           // blocks that the root prefetches
+  int64_t backward_prefetch = 0;               // 0: implicit
   Micro requires_gradient_sync = Micro::each;
   Micro requires_all_reduce = Micro::each;
   Micro is_last_backward = Micro::each;
@@ -100,8 +100,11 @@ struct Checkpointing {
 
 struct Optimizer {
   enum class Name : uint8_t { adamw, adam, sgd, none } name = Name::adamw;
-  enum class Implementation : uint8_t { foreach, fused, forloop } implementation =
-      Implementation::foreach;
+  enum class Implementation : uint8_t {
+    foreach,
+    fused,
+    forloop
+  } implementation = Implementation::foreach;
   bool momentum = false;  // sgd
   bool set_to_none = true;
 };
@@ -123,8 +126,8 @@ struct Training {
   std::vector<std::string> frozen;  // patterns of parameters that require no gradient
   double clip_grad_norm = 0;        // 0: gradients are not clipped
   bool evaluate_after = false;      // a forward without gradients after the steps
-  std::string allocator;   // PYTORCH_CUDA_ALLOC_CONF; memory level blocks
-  Place allocator_place;   // where the scenario says so
+  std::string allocator;            // PYTORCH_CUDA_ALLOC_CONF; memory level blocks
+  Place allocator_place;            // where the scenario says so
 };
 
 // The rule of the recordings, and what a person checks by hand (oracle/README).

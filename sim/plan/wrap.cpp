@@ -14,8 +14,7 @@ bool has_params(const Model& model, ModuleId m) {
 
 template <class F>
 void for_children(const Model& model, ModuleId m, F&& f) {
-  for (uint32_t c = m.v + 1; c < model.modules[m.v].end; c = model.modules[c].end)
-    f(ModuleId{c});
+  for (uint32_t c = m.v + 1; c < model.modules[m.v].end; c = model.modules[c].end) f(ModuleId{c});
 }
 
 // torch.distributed.fsdp.wrap's size_based_auto_wrap_policy: returns the elements already wrapped.
@@ -57,8 +56,9 @@ int depth(const Model& model, ModuleId m) {
 void refuse_containers(const Model& model, const std::vector<ModuleId>& modules) {
   for (ModuleId m : modules)
     if (!model.modules[m.v].callable)
-      throw Error("wrap: module '" + model.module_name(m) + "' is a ModuleList, which has no forward",
-                  {}, "PyTorch raises ValueError; wrap its elements");
+      throw Error(
+          "wrap: module '" + model.module_name(m) + "' is a ModuleList, which has no forward", {},
+          "PyTorch raises ValueError; wrap its elements");
 }
 
 }  // namespace
@@ -109,9 +109,8 @@ std::vector<WrapCall> wrap_calls(const Model& model, const Training& training) {
         // Members nested in another member are dropped.
         std::vector<ModuleId> kept;
         for (ModuleId m : modules)
-          if (std::none_of(modules.begin(), modules.end(), [&](ModuleId o) {
-                return o.v < m.v && m.v < model.modules[o.v].end;
-              }))
+          if (std::none_of(modules.begin(), modules.end(),
+                           [&](ModuleId o) { return o.v < m.v && m.v < model.modules[o.v].end; }))
             kept.push_back(m);
         calls.push_back({kept, each});
       }
@@ -120,9 +119,7 @@ std::vector<WrapCall> wrap_calls(const Model& model, const Training& training) {
         return depth(model, a.modules[0]) > depth(model, b.modules[0]);
       });
       break;
-    case WrapPolicy::size:
-      wrap_by_size(model, {0}, w.min_params, true, calls, each);
-      break;
+    case WrapPolicy::size: wrap_by_size(model, {0}, w.min_params, true, calls, each); break;
   }
   if (w.embedding)
     for (ModuleId m : model.embedding) calls.push_back({{m}, each});

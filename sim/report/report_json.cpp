@@ -123,9 +123,9 @@ std::string report_json(const StepReport& r) {
   j["steps"] = Json::array();
   if (r.memory.failure) {
     // No step ended.
-    for (const char* key : {"step_time_s", "first_step_time_s", "tokens_per_s_per_gpu", "mfu", "hfu",
-                            "compute_busy_s", "comm_busy_s", "exposed_comm_s", "overlap_fraction",
-                            "host_bound_fraction"})
+    for (const char* key : {"step_time_s", "first_step_time_s", "tokens_per_s_per_gpu", "mfu",
+                            "hfu", "compute_busy_s", "comm_busy_s", "exposed_comm_s",
+                            "overlap_fraction", "host_bound_fraction"})
       j[key] = nullptr;
     return j.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   }

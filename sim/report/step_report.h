@@ -81,7 +81,7 @@ struct MemoryReport {
   std::array<Bytes, kCategories> by_category{};
   std::vector<MemoryRow> rows;
 
-  Bytes context = 0;  // of the device, before any tensor
+  Bytes context = 0;                     // of the device, before any tensor
   std::optional<MemoryFailure> failure;  // level blocks: where the run ended
 
   // What the device has left at the peak, by the highest figure that the level knows.

@@ -19,8 +19,7 @@ void clip_grad_norm(Host& host, CommId shard, DType dtype, const std::vector<int
     host.alloc(b);
     return b;
   };
-  const auto kernel = [&](const char* name, Bytes bytes,
-                          KernelClass cls = KernelClass::pointwise) {
+  const auto kernel = [&](const char* name, Bytes bytes, KernelClass cls = KernelClass::pointwise) {
     Work w;
     w.kernel = cls;
     w.bytes = bytes;

@@ -79,8 +79,13 @@ DivideFactors divide_factors(DType reduce, int64_t ranks, double factor, bool fo
 }
 
 Fsdp2::Fsdp2(Host& host, const Model& model, const Plan& plan, const Training& training, int sms)
-    : host_(host), model_(model), plan_(plan), training_(training), sms_(sms),
-      compute_(compute_dtype(training.precision)), reduce_(reduce_dtype(training.precision)),
+    : host_(host),
+      model_(model),
+      plan_(plan),
+      training_(training),
+      sms_(sms),
+      compute_(compute_dtype(training.precision)),
+      reduce_(reduce_dtype(training.precision)),
       stored_(training.precision.storage) {
   const Mesh& mesh = plan.mesh;
   if (hsdp()) replicate_comm_ = host.communicator(mesh.replicate, mesh.shard, "replicate");
@@ -118,9 +123,9 @@ void Fsdp2::define_gather(ParamGroup& g, Gather& x, CommId comm, bool from_post_
     const int64_t from = from_post_forward ? e : bytes_of(stored_);
     x.flat = static_cast<size_t>(launches_of(chunks));
     for (size_t i = 0; i < x.flat; ++i)
-      x.copy_in.push_back(host_.work(kernel("all_gather_cast", KernelClass::foreach_op,
-                                            (from + e) * numel / static_cast<int64_t>(x.flat),
-                                            compute_, g.id)));
+      x.copy_in.push_back(
+          host_.work(kernel("all_gather_cast", KernelClass::foreach_op,
+                            (from + e) * numel / static_cast<int64_t>(x.flat), compute_, g.id)));
     x.flat_buffer = host_.buffer(numel * e, kCopyIn, Category::all_gather_buffers, g.id);
   }
   const int64_t n = launches_of(chunks);
@@ -132,8 +137,8 @@ void Fsdp2::define_gather(ParamGroup& g, Gather& x, CommId comm, bool from_post_
   const Bytes table = copy_out_table(p, x.ranks, x.ranks, e, sms_);
   x.table = host_.work(copy(WorkKind::CopyH2D, table, g.id, "copy_out_table"));
   x.table_buffer = host_.buffer(table, kCompute, Category::all_gather_buffers, g.id);
-  x.copy_out = host_.work(
-      kernel("copy_out", KernelClass::copy_out, 2 * p.padded() * e, compute_, g.id));
+  x.copy_out =
+      host_.work(kernel("copy_out", KernelClass::copy_out, 2 * p.padded() * e, compute_, g.id));
 }
 
 void Fsdp2::define(ParamGroup& g) {
@@ -163,8 +168,8 @@ void Fsdp2::define(ParamGroup& g) {
     for (const ShardedParam& q : p.params)
       host_.buffer(q.shard * ranks / m * e, kCompute, Category::unsharded_parameters, g.id);
     for (const ShardedParam& q : p.params)
-      g.clone.push_back(host_.work(
-          copy(WorkKind::CopyD2D, q.shard * ranks / m * e, g.id, "reshard_clone")));
+      g.clone.push_back(
+          host_.work(copy(WorkKind::CopyD2D, q.shard * ranks / m * e, g.id, "reshard_clone")));
   }
   if (ranks == 1) {
     g.first_cast = host_.buffers();
@@ -172,8 +177,8 @@ void Fsdp2::define(ParamGroup& g) {
       host_.buffer(q.shard * e, kCompute, Category::all_gather_buffers, g.id);
     for (const ShardedParam& q : p.params) {
       if (compute_ != stored_)
-        g.cast_one.push_back(host_.work(kernel("cast", KernelClass::pointwise, (o + e) * q.shard,
-                                               compute_, g.id)));
+        g.cast_one.push_back(
+            host_.work(kernel("cast", KernelClass::pointwise, (o + e) * q.shard, compute_, g.id)));
       g.copy_one.push_back(host_.work(copy(WorkKind::CopyD2D, q.shard * e, g.id, "unshard_copy")));
     }
   }
@@ -213,8 +218,8 @@ Fsdp2::Reduction& Fsdp2::reduction(ParamGroup& g) {
       x.pad_in.push_back(host_.work(copy(WorkKind::CopyD2D, q.numel * e, g.id, "pad_gradient")));
       x.padded_grads.push_back(BufferId{});
       if (q.shard * ranks != q.numel)
-        x.padded_grads.back() = host_.buffer(q.shard * ranks * e, kCompute,
-                                             Category::reduce_scatter_buffers, g.id);
+        x.padded_grads.back() =
+            host_.buffer(q.shard * ranks * e, kCompute, Category::reduce_scatter_buffers, g.id);
     }
   }
   const Bytes table = chunk_cat_table(with_grad, r);
@@ -237,9 +242,9 @@ Fsdp2::Reduction& Fsdp2::reduction(ParamGroup& g) {
   x.copy = host_.work(copy(WorkKind::CopyD2D, input, g.id, "reduce_copy"));
   if (hsdp()) {
     x.add_partial = host_.work(kernel("add", KernelClass::pointwise, 3 * output, reduce_, g.id));
-    x.all_reduce = host_.work(collective(WorkKind::AllReduce, output, reduce_, replicate_comm_,
-                                         g.id, divides || custom ? ReduceOp::sum : ReduceOp::avg,
-                                         "all_reduce"));
+    x.all_reduce =
+        host_.work(collective(WorkKind::AllReduce, output, reduce_, replicate_comm_, g.id,
+                              divides || custom ? ReduceOp::sum : ReduceOp::avg, "all_reduce"));
     x.partial = host_.buffer(output, kReduceScatter, Category::reduce_scatter_buffers, g.id);
   }
   if (divide.post != 1)
@@ -249,8 +254,7 @@ Fsdp2::Reduction& Fsdp2::reduction(ParamGroup& g) {
     x.cast_grad =
         host_.work(kernel("cast", KernelClass::pointwise, (r + o) * shard, stored_, g.id));
   const StreamId pool = reduce_ != stored_ && hsdp() ? kAllReduce : kReduceScatter;
-  for (BufferId& b : x.sharded_grad)
-    b = host_.buffer(shard * o, pool, Category::gradients, g.id);
+  for (BufferId& b : x.sharded_grad) b = host_.buffer(shard * o, pool, Category::gradients, g.id);
   for (const ShardedParam& q : with_grad.params)
     if (q.local > 0)
       x.add_grad.push_back(
@@ -264,8 +268,8 @@ void Fsdp2::initialize() {
     if (model_.params[i].alias.valid()) {
       // to_empty makes a tensor for the second name too, and drops it.
       const Shape& s = model_.params[i].shape;
-      const BufferId b = host_.buffer(ceil_div(s.dim[0], plan_.mesh.shard) * s.rest() * o,
-                                      kCompute, Category::parameters);
+      const BufferId b = host_.buffer(ceil_div(s.dim[0], plan_.mesh.shard) * s.rest() * o, kCompute,
+                                      Category::parameters);
       host_.alloc(b);
       host_.free(b);
       continue;
@@ -273,8 +277,8 @@ void Fsdp2::initialize() {
     const int32_t g = plan_.group_of_param[i];
     SHARDSIM_ASSERT(g >= 0, "every parameter belongs to a group");
     const ShardedParam& q = plan_.groups[static_cast<size_t>(g)].params[position_[i]];
-    const BufferId b = host_.buffer(q.shard * o, kCompute, Category::parameters,
-                                    {static_cast<uint32_t>(g)});
+    const BufferId b =
+        host_.buffer(q.shard * o, kCompute, Category::parameters, {static_cast<uint32_t>(g)});
     host_.alloc(b);
     if (!model_.params[i].frozen) sharded_.push_back({{i}, q.local, b});
   }
@@ -291,8 +295,7 @@ void Fsdp2::begin_micro_batch(bool last) {
 // Unshard: cast and copy-in on the copy-in stream, all-gather on its own.
 void Fsdp2::unshard(ParamGroup& g) {
   if (g.pending || g.sharded_state == ShardedState::unsharded) return;
-  if (g.training_state == TrainingState::pre_backward &&
-      !plan_.states[g.state].unshard_in_backward)
+  if (g.training_state == TrainingState::pre_backward && !plan_.states[g.state].unshard_in_backward)
     return;
   if (g.reshard_event.valid()) {
     host_.wait(kCopyIn, g.reshard_event);
@@ -540,8 +543,8 @@ void Fsdp2::post_backward_group(ParamGroup& g) {
     host_.free(retained_.front().input);
     retained_.erase(retained_.begin());
   }
-  const bool any = std::any_of(g.grads.begin(), g.grads.end(),
-                               [](BufferId b) { return b.valid(); });
+  const bool any =
+      std::any_of(g.grads.begin(), g.grads.end(), [](BufferId b) { return b.valid(); });
   if (any) reduce(g);
 }
 
@@ -577,7 +580,7 @@ void Fsdp2::reduce(ParamGroup& g) {
   // The output is the sharded gradient itself where types agree.
   const bool stops_at_partial = hsdp() && !all_reduce_;
   const BufferId grad = x.sharded_grad[x.sharded_grad[0] == g.sharded_grad ? 1 : 0];
-  const BufferId output = stops_at_partial && !g.partial.valid() ? x.partial
+  const BufferId output = stops_at_partial && !g.partial.valid()    ? x.partial
                           : reduce_ == stored_ && !stops_at_partial ? grad
                                                                     : x.output;
   host_.alloc(output);
@@ -643,8 +646,8 @@ void Fsdp2::drop_all_reduce_buffer(ParamGroup& g) {
 
 void Fsdp2::end_reduction(ParamGroup& g, StreamId post) {
   g.post_event = host_.record(post);
-  const auto same = std::find_if(posts_.begin(), posts_.end(),
-                                 [&](const Post& p) { return p.stream == post; });
+  const auto same =
+      std::find_if(posts_.begin(), posts_.end(), [&](const Post& p) { return p.stream == post; });
   if (same != posts_.end())
     same->event = g.post_event;
   else

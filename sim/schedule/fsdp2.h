@@ -42,7 +42,7 @@ class Fsdp2 {
 
   // FSDPState's hooks. A list group's are called for every member.
   // pre_forward returns true if inputs that require a gradient get the post-backward node.
-  void root_pre_forward();          // before the root's inputs are cast
+  void root_pre_forward();  // before the root's inputs are cast
   bool pre_forward(uint32_t state);
   // Returns true if the output's gradient is to call pre_backward.
   bool post_forward(uint32_t state);
@@ -89,7 +89,7 @@ class Fsdp2 {
   struct Reduction {
     std::vector<bool> of;  // by position
     BufferId input, table, output, partial;
-    BufferId sharded_grad[2];  // equal types: outputs; else their casts
+    BufferId sharded_grad[2];             // equal types: outputs; else their casts
     std::vector<WorkId> cast_in, pad_in;  // in place of chunk_cat: one, two a parameter
     std::vector<BufferId> padded_grads;   // for those
     WorkId table_copy, chunk_cat, pre_divide, reduce_scatter, copy, add_partial, all_reduce,
@@ -104,26 +104,26 @@ class Fsdp2 {
     TrainingState training_state = TrainingState::idle;
 
     Gather whole, partial_mesh;
-    BufferId gathered;             // the all-gather's output; the other while that is still held
+    BufferId gathered;  // the all-gather's output; the other while that is still held
     BufferId gathered_other;
     uint32_t first_unsharded = 0;  // one buffer a parameter
     uint32_t first_post_forward = 0;
-    std::vector<WorkId> clone;     // int reshard, one a parameter
-    uint32_t first_cast = 0;       // one rank: each parameter's cast
+    std::vector<WorkId> clone;  // int reshard, one a parameter
+    uint32_t first_cast = 0;    // one rank: each parameter's cast
     std::vector<WorkId> cast_one, copy_one;
 
-    std::vector<BufferId> grads;   // unsharded, by position; none where there is no gradient
+    std::vector<BufferId> grads;  // unsharded, by position; none where there is no gradient
     std::vector<std::unique_ptr<Reduction>> reductions;
 
-    bool pending = false;  // an all-gather whose result nobody has waited for
+    bool pending = false;          // an all-gather whose result nobody has waited for
     bool pending_partial = false;  // it was over the post-forward mesh
     bool ever_unsharded = false;
-    bool storage_kept = false;     // set_keep_unsharded_storage: allocated once
+    bool storage_kept = false;  // set_keep_unsharded_storage: allocated once
     EventId gathered_event, reshard_event, post_event;
-    BufferId all_reduce_buffer;  // kept to the final callback
-    BufferId partial;            // HSDP: reduced, not yet all-reduced
-    BufferId sharded_grad;       // the storage that the parameters' .grad are views of
-    std::vector<bool> has_grad;  // by position: .grad is set
+    BufferId all_reduce_buffer;             // kept to the final callback
+    BufferId partial;                       // HSDP: reduced, not yet all-reduced
+    BufferId sharded_grad;                  // the storage that the parameters' .grad are views of
+    std::vector<bool> has_grad;             // by position: .grad is set
     std::vector<uint32_t> forward_indices;  // into order_, one a forward
   };
   struct Held {
@@ -175,7 +175,8 @@ class Fsdp2 {
     StreamId stream = 0;
     EventId event;
   };
-  std::vector<Post> posts_;  // latest e_post of each stream, in order of first use since the last final
+  std::vector<Post>
+      posts_;  // latest e_post of each stream, in order of first use since the last final
 
   EventId post_optim_event_;
   std::vector<std::pair<Bytes, BufferId>> persistent_;  // custom all-gather: outputs by size

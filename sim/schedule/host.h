@@ -103,7 +103,9 @@ class Host {
   Schedule& schedule() { return s_; }
 
  private:
-  void emit(Kind kind, StreamId stream, uint32_t a) { s_.code.push_back({kind, stream, Reloc::none, 0, a}); }
+  void emit(Kind kind, StreamId stream, uint32_t a) {
+    s_.code.push_back({kind, stream, Reloc::none, 0, a});
+  }
   void memory(Kind kind, BufferId b, Reloc reloc) {
     s_.code.push_back({kind, s_.buffers[b.v].pool, reloc, 0, b.v});
   }

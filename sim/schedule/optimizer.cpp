@@ -82,8 +82,8 @@ void OptimizerStep::adam() {
   const bool decays = options_.name == Optimizer::Name::adamw;
   if (temporaries_.empty())
     for (const OptimizerParam& p : params_)
-      temporaries_.push_back(host_.buffer(p.numel * bytes_of(dtype_), kCompute,
-                                          Category::optimizer, p.group));
+      temporaries_.push_back(
+          host_.buffer(p.numel * bytes_of(dtype_), kCompute, Category::optimizer, p.group));
   switch (options_.implementation) {
     case Optimizer::Implementation::fused:
       kernels("foreach_add", 1, 0.001);  // step counters

@@ -91,8 +91,8 @@ class RegionTape {
   struct Node {
     NodeKind kind = NodeKind::op;
     uint32_t step = 0;
-    uint32_t code = 0;       // index into codes_
-    uint32_t module = 0;     // post_backward
+    uint32_t code = 0;    // index into codes_
+    uint32_t module = 0;  // post_backward
     OpContext context;
     std::array<int32_t, kMaxSaved> saved{};
     int saved_count = 0;
@@ -305,8 +305,7 @@ RegionTape::Value RegionTape::run_op(OpKind op, const OpShape& shape,
   if (node != Engine::kNone && pass != Pass::checkpointed) {
     Node& n = nodes_[node];
     for (uint8_t what : code.saved) {
-      const int32_t s =
-          what < kSavedSlot ? values_[in[what]].storage : slots[what - kSavedSlot];
+      const int32_t s = what < kSavedSlot ? values_[in[what]].storage : slots[what - kSavedSlot];
       hold(s);
       n.saved[n.saved_count++] = s;
     }
@@ -564,8 +563,7 @@ void RegionTape::collect(uint32_t param, const Grad& g) {
   // A wider accumulator takes the gradient as it is; to another type it is cast first.
   const bool narrow = bytes_of(options_.reduce) <= bytes_of(g.type) && options_.reduce != g.type;
   Grad kept = g;
-  const DType type =
-      mode_ == GradMode::first || (adds && narrow) ? options_.reduce : g.type;
+  const DType type = mode_ == GradMode::first || (adds && narrow) ? options_.reduce : g.type;
   const bool cast = type != g.type;
   if (cast || (g.expanded && !adds)) {
     const Bytes bytes = numel * bytes_of(type);
@@ -628,7 +626,9 @@ void RegionTape::discard(bool keep_input) {
 
 Region::Region(Host& host, const StageClass& stage, const RegionOptions& options, GroupId group,
                ModuleHooks* hooks, BufferId input)
-    : host_(host), group_(group), shared_(hooks == nullptr),
+    : host_(host),
+      group_(group),
+      shared_(hooks == nullptr),
       tape_(std::make_unique<RegionTape>(host, stage, options, group, hooks)) {
   if (!shared_) {
     tape_->run_forward(input, forward_);

@@ -37,7 +37,7 @@ struct RegionOptions {
   bool input_kept = false;     // somebody else holds the input throughout
   bool shared_params = false;  // other stages read its parameters: no gradient is accumulated here
   Recompute recompute = Recompute::none;
-  uint64_t frozen = 0;         // bit p: parameter p of the stage requires no gradient
+  uint64_t frozen = 0;  // bit p: parameter p of the stage requires no gradient
   int sms = 132;
 };
 
@@ -46,7 +46,7 @@ struct RegionOptions {
 class ModuleHooks {
  public:
   virtual ~ModuleHooks() = default;
-  virtual bool wrapped(uint32_t module) const = 0;     // relative to the stage's module
+  virtual bool wrapped(uint32_t module) const = 0;  // relative to the stage's module
   virtual bool casts_input(DType type) const = 0;
   virtual bool casts_output(DType type) const = 0;
   virtual DType output_type() const = 0;
@@ -70,9 +70,9 @@ struct GradForm {
 
 // A parameter's gradient after a region's backward.
 struct RegionGrad {
-  uint32_t param = 0;   // relative to the stage's first parameter
-  BufferId buffer;      // template id, made in the backward
-  bool cast = false;    // to the accumulator's type
+  uint32_t param = 0;  // relative to the stage's first parameter
+  BufferId buffer;     // template id, made in the backward
+  bool cast = false;   // to the accumulator's type
 };
 
 class RegionTape;
@@ -95,17 +95,17 @@ class Region {
     DType type = DType::fp32;     // of the output
     int64_t numel = 0;
     bool requires_grad = false;
-    bool input_freed = false;     // nothing holds the input once the caller's variable is gone
+    bool input_freed = false;  // nothing holds the input once the caller's variable is gone
   };
   const Forward& forward() const { return forward_; }
 
   struct Backward {
     Span span;
-    uint32_t begin = 0, end = 0;  // template buffers
-    BufferId gradient;            // template id under Reloc::gradient
+    uint32_t begin = 0, end = 0;    // template buffers
+    BufferId gradient;              // template id under Reloc::gradient
     std::vector<RegionGrad> grads;  // in the order they were accumulated; none with hooks
-    BufferId input_gradient;      // template id, unless it is the incoming one
-    bool passes_gradient = false; // the input's gradient is in the incoming gradient's buffer
+    BufferId input_gradient;        // template id, unless it is the incoming one
+    bool passes_gradient = false;   // the input's gradient is in the incoming gradient's buffer
     GradForm input_form;
     bool has_input_gradient = false;
   };

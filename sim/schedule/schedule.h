@@ -17,9 +17,9 @@
 namespace shardsim {
 
 struct Segment {
-  uint32_t begin = 0, end = 0;  // in Schedule::code
+  uint32_t begin = 0, end = 0;            // in Schedule::code
   std::array<uint32_t, kRelocs> shift{};  // by Reloc, added modulo 2^32
-  GroupId group;                // whose compute this is; none for the runtime's own instructions
+  GroupId group;  // whose compute this is; none for the runtime's own instructions
 
   BufferId buffer(const Instr& i) const { return {i.a + shift[static_cast<size_t>(i.reloc)]}; }
 };
@@ -33,8 +33,8 @@ struct MarkInfo {
 };
 
 struct Comm {
-  int64_t size = 1;     // ranks
-  int64_t stride = 1;   // rank distance between neighbours: 1 for a shard group, W for replicas
+  int64_t size = 1;    // ranks
+  int64_t stride = 1;  // rank distance between neighbours: 1 for a shard group, W for replicas
   std::string name;
 };
 

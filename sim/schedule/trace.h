@@ -27,11 +27,11 @@ struct MarkRow {
 
 // Where a run ended for want of memory (level blocks).
 struct MemoryFailure {
-  uint32_t buffer = 0;    // that found no room
-  uint32_t marks = 0;     // rows of marks passed before
+  uint32_t buffer = 0;  // that found no room
+  uint32_t marks = 0;   // rows of marks passed before
   Bytes requested = 0;
-  Bytes missing = 0;      // of the device: the segment's size less what was free
-  std::string message;    // PyTorch's
+  Bytes missing = 0;    // of the device: the segment's size less what was free
+  std::string message;  // PyTorch's
 };
 
 struct Trace {
@@ -51,7 +51,7 @@ struct Trace {
     peak_mark = 0;
   }
 
-  Bytes peak = 0;                                   // highest live bytes of the last step played
+  Bytes peak = 0;                                     // highest live bytes of the last step played
   std::array<Bytes, kCategories> peak_by_category{};  // who held them then
   std::optional<MemoryFailure> out_of_memory;
   uint32_t peak_mark = 0;  // row of `marks` that ends the phase it fell in

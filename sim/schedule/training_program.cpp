@@ -23,8 +23,8 @@ bool is_float(DType t) { return t == DType::fp32 || t == DType::bf16 || t == DTy
 bool same(const RegionOptions& a, const RegionOptions& b) {
   return a.input == b.input && a.param == b.param && a.reduce == b.reduce &&
          a.grad_enabled == b.grad_enabled && a.input_grad == b.input_grad &&
-         a.input_kept == b.input_kept && a.shared_params == b.shared_params && a.recompute == b.recompute && a.frozen == b.frozen &&
-         a.sms == b.sms;
+         a.input_kept == b.input_kept && a.shared_params == b.shared_params &&
+         a.recompute == b.recompute && a.frozen == b.frozen && a.sms == b.sms;
 }
 
 StageClass cast_class(int64_t numel, DType to) {
@@ -47,11 +47,15 @@ StageClass cast_class(int64_t numel, DType to) {
 class TrainingProgram::Impl {
  public:
   Impl(const Model& model, const Plan& plan, const Scenario& scenario, Schedule& schedule)
-      : model_(model), plan_(plan), training_(scenario.training), host_(schedule),
-        sms_(scenario.cluster.gpu.sms), fsdp_(host_, model, plan, scenario.training, sms_),
+      : model_(model),
+        plan_(plan),
+        training_(scenario.training),
+        host_(schedule),
+        sms_(scenario.cluster.gpu.sms),
+        fsdp_(host_, model, plan, scenario.training, sms_),
         program_(build_program(model, input_of(scenario.training))) {
-    schedule.streams = {"compute", "all-gather copy-in", "all-gather", "reduce-scatter",
-                        "all-reduce", "internal"};
+    schedule.streams = {"compute",        "all-gather copy-in", "all-gather",
+                        "reduce-scatter", "all-reduce",         "internal"};
     uses_.assign(model.params.size(), 0);
     for (const Stage& s : program_.stages)
       for (const Step& step : program_.classes[s.cls].steps)
@@ -133,8 +137,8 @@ class TrainingProgram::Impl {
   struct Node {
     enum class Kind : uint8_t { leaf, region, direct, post_backward } kind = Kind::leaf;
     Instance* instance = nullptr;
-    uint32_t stage = 0;   // region, direct
-    uint32_t state = 0;   // post_backward
+    uint32_t stage = 0;  // region, direct
+    uint32_t state = 0;  // post_backward
     BufferId input, output;
   };
   struct PreHook {
@@ -144,8 +148,7 @@ class TrainingProgram::Impl {
   class Hooks;
 
   static ProgramInput input_of(const Training& t) {
-    return {t.micro_batch, t.seq_len, t.input_dtype,
-            t.float_logits && t.float_loss};
+    return {t.micro_batch, t.seq_len, t.input_dtype, t.float_logits && t.float_loss};
   }
   const Step& input_step() const { return program_.classes[program_.stages[0].cls].steps[0]; }
   ParamId shared(uint32_t p) const {
@@ -194,9 +197,9 @@ class TrainingProgram::Impl {
   Fsdp2 fsdp_;
   Program program_;
   std::unique_ptr<OptimizerStep> optimizer_;
-  std::vector<uint32_t> uses_;            // by parameter: operators that read it
-  std::vector<uint32_t> seen_;            // by parameter: gradients so far
-  std::vector<BufferId> pending_grad_;    // of parameters read more than once
+  std::vector<uint32_t> uses_;          // by parameter: operators that read it
+  std::vector<uint32_t> seen_;          // by parameter: gradients so far
+  std::vector<BufferId> pending_grad_;  // of parameters read more than once
   std::vector<StageInstances> instances_;
   std::vector<GroupId> group_of_stage_;
   StageInstances root_instances_;
@@ -246,9 +249,7 @@ class TrainingProgram::Impl::Hooks : public ModuleHooks {
   }
 
  private:
-  uint32_t state(uint32_t m) const {
-    return static_cast<uint32_t>(p_.plan_.state_of[top_.v + m]);
-  }
+  uint32_t state(uint32_t m) const { return static_cast<uint32_t>(p_.plan_.state_of[top_.v + m]); }
   Impl& p_;
   uint32_t stage_;
   ModuleId top_;
@@ -282,8 +283,7 @@ int32_t TrainingProgram::Impl::find_shared(const StageClass* cls, const RegionOp
   for (size_t i = 0; i < shared_.size(); ++i) {
     const Shared& s = shared_[i];
     if (!same(s.options, options)) continue;
-    if (cls ? s.cls == cls
-            : s.cast_numel == cast_numel && s.cast_to == cast_to && cast_numel > 0)
+    if (cls ? s.cls == cls : s.cast_numel == cast_numel && s.cast_to == cast_to && cast_numel > 0)
       return static_cast<int32_t>(i);
   }
   Shared s;
@@ -428,9 +428,9 @@ void TrainingProgram::Impl::run_stage(uint32_t index, Value& x) {
         uses_[shared(stage.first_param + static_cast<uint32_t>(step.param[0])).v] > 1)
       o.shared_params = true;
   if (cls.cuttable) {
-    const auto block = static_cast<int64_t>(
-        std::find(model_.blocks.begin(), model_.blocks.end(), stage.module) -
-        model_.blocks.begin());
+    const auto block =
+        static_cast<int64_t>(std::find(model_.blocks.begin(), model_.blocks.end(), stage.module) -
+                             model_.blocks.begin());
     switch (training_.checkpointing.mode) {
       case Checkpointing::Mode::none: break;
       case Checkpointing::Mode::full: o.recompute = Recompute::full; break;
@@ -447,9 +447,10 @@ void TrainingProgram::Impl::run_stage(uint32_t index, Value& x) {
   const bool wraps = interior_wraps(stage);
   if (wraps || o.shared_params) {
     if (wraps && o.recompute != Recompute::none)
-      throw Error("activation_checkpointing: this build cannot play a checkpoint around modules "
-                  "that are wrapped themselves",
-                  {}, "wrap the blocks (wrap: {policy: per_block}) or switch checkpointing off");
+      throw Error(
+          "activation_checkpointing: this build cannot play a checkpoint around modules "
+          "that are wrapped themselves",
+          {}, "wrap the blocks (wrap: {policy: per_block}) or switch checkpointing off");
     at.hooks = std::make_unique<Hooks>(*this, index);
     at.direct = std::make_unique<Region>(host_, cls, o, group, at.hooks.get(), x.buffer);
     const Region::Forward& f = at.direct->forward();
@@ -616,7 +617,8 @@ TrainingProgram::Impl::Value TrainingProgram::Impl::forward() {
     size_t common = 0;
     while (common < open_.size() && common < path.size() && open_[common] == path[common]) ++common;
     while (open_.size() > common) {
-      StageInstances& at = open_.back().v == 0 ? root_instances_ : ancestor_instances_[open_.back().v];
+      StageInstances& at =
+          open_.back().v == 0 ? root_instances_ : ancestor_instances_[open_.back().v];
       exit(open_.back(), x, at);
       open_.pop_back();
     }
@@ -702,11 +704,10 @@ void TrainingProgram::Impl::step() {
     return out;
   }();
   if (training_.clip_grad_norm > 0) {
-    clip_grad_norm(host_, fsdp_.shard_communicator(), training_.precision.storage, [&] {
-      std::vector<int64_t> numels;
-      for (uint32_t i : with_grad) numels.push_back(fsdp_.sharded()[i].local);
-      return numels;
-    }());
+    std::vector<int64_t> numels;
+    numels.reserve(with_grad.size());
+    for (uint32_t i : with_grad) numels.push_back(fsdp_.sharded()[i].local);
+    clip_grad_norm(host_, fsdp_.shard_communicator(), training_.precision.storage, numels);
     host_.mark(name + "after_clip", step, false);
   }
   if (training_.optimizer.name != Optimizer::Name::none) {

@@ -24,7 +24,7 @@ class TrainingProgram {
   void step();        // the next step
   // By group: whether its parameters are unsharded now.
   std::vector<bool> unsharded() const;
-  void evaluate();    // a forward without gradients, up to the mark after_eval
+  void evaluate();  // a forward without gradients, up to the mark after_eval
 
  private:
   class Impl;

@@ -81,8 +81,8 @@ bool order(const RunRecord& seen, const RunRecord& sim, Differ& differ) {
       return out;
     };
     const auto expected = list(a[i]);
-    const auto it = std::find_if(b.begin(), b.end(),
-                                 [&](const Section* s) { return s->until == a[i]->until; });
+    const auto it =
+        std::find_if(b.begin(), b.end(), [&](const Section* s) { return s->until == a[i]->until; });
     const auto got = it == b.end() ? std::vector<std::string>{} : list(*it);
     if (expected == got) continue;
     if (ok) {
@@ -155,9 +155,10 @@ std::optional<std::map<int, int>> match_streams(const RunRecord& seen, const Run
   }
   for (const auto& [simulated, list] : y)
     if (!to.count(simulated)) {
-      differ.out.push_back(fmt::format("streams: a simulated stream with {} anchors, first {}, was "
-                                       "not recorded",
-                                       list.size(), list[0]));
+      differ.out.push_back(
+          fmt::format("streams: a simulated stream with {} anchors, first {}, was "
+                      "not recorded",
+                      list.size(), list[0]));
       return std::nullopt;
     }
   return to;
@@ -280,12 +281,12 @@ bool host_waits(const RunRecord& seen, const RunRecord& sim, Differ& differ) {
   };
   const auto a = compared(seen, seen), b = compared(sim, seen);
   for (const Section* s : a) {
-    const auto it = std::find_if(b.begin(), b.end(),
-                                 [&](const Section* t) { return t->until == s->until; });
+    const auto it =
+        std::find_if(b.begin(), b.end(), [&](const Section* t) { return t->until == s->until; });
     const auto got = it == b.end() ? 0 : count(*it);
     if (count(s) != got) {
-      differ.out.push_back(fmt::format("host_waits: {}: expected {}, got {}", s->until, count(s),
-                                       got));
+      differ.out.push_back(
+          fmt::format("host_waits: {}: expected {}, got {}", s->until, count(s), got));
       return false;
     }
   }
@@ -326,8 +327,7 @@ double timeline(const RunRecord& seen, const RunRecord& sim, Differ& differ) {
       const Time start = (p.start - *x.t0) - (q.start - *y.t0),
                  end = (p.end - *x.t0) - (q.end - *y.t0);
       const double off = static_cast<double>(std::max(std::llabs(start.ps), std::llabs(end.ps)));
-      const double error =
-          off / static_cast<double>(std::max(p.end - *x.t0, Time::us(200)).ps);
+      const double error = off / static_cast<double>(std::max(p.end - *x.t0, Time::us(200)).ps);
       if (error > worst) {
         worst = error;
         where = fmt::format("timeline: {} [{}]: {} expected {:.3f}..{:.3f}, got {:.3f}..{:.3f} us",
@@ -383,10 +383,10 @@ void memory(const RunRecord& seen, const RunRecord& sim, Checks& checks, Differ&
   const bool expected = seen.memory.back().oom, got = sim.memory.back().oom;
   checks.oom = expected == got && (!expected || seen.memory.size() == sim.memory.size());
   if (!*checks.oom)
-    differ.out.push_back(fmt::format(
-        "oom: expected {}, got {}",
-        expected ? fmt::format("after {} marks", seen.memory.size() - 1) : "none",
-        got ? fmt::format("after {} marks", sim.memory.size() - 1) : "none"));
+    differ.out.push_back(
+        fmt::format("oom: expected {}, got {}",
+                    expected ? fmt::format("after {} marks", seen.memory.size() - 1) : "none",
+                    got ? fmt::format("after {} marks", sim.memory.size() - 1) : "none"));
 }
 
 bool shapes(const RunRecord& seen, const RunRecord& sim, Differ& differ) {
@@ -536,7 +536,8 @@ Conformance conform(const Recording& recording, bool verbose) {
 
 Conformance conform_file(const std::string& path, bool verbose) {
   const nlohmann::json file = read_json(path);
-  if (!file.is_object() || !file.contains("script")) return conform(read_recording(file, path), verbose);
+  if (!file.is_object() || !file.contains("script"))
+    return conform(read_recording(file, path), verbose);
   const AllocatorConformance a = conform_allocator_script(file);
   Conformance c;
   c.file = path;

@@ -295,7 +295,7 @@ class Replayer {
 };
 
 // The free blocks that there are now.
-void report_free_blocks(const CachingAllocator& allocator, size_t scratch_slot, size_t top,
+void report_free_blocks(const CachingAllocator& allocator, const MemoryTrace& trace, size_t top,
                         MemoryReplay& out) {
   for (const auto& segment : allocator.segments()) {
     const auto blocks = allocator.blocks(segment.number);
@@ -314,13 +314,13 @@ void report_free_blocks(const CachingAllocator& allocator, size_t scratch_slot, 
       (whole ? out.peak_free_whole : out.peak_free_split) += b.size;
       FreeBlockReport r;
       r.size = b.size;
-      r.segment = segment.number;
+      r.segment = int64_t{segment.number} - (trace.preloaded ? 1 : 0);
       r.offset = b.offset;
       r.stream = segment.stream;
       r.small = segment.small;
       r.expandable = segment.expandable;
       r.whole = whole;
-      r.left_by = b.slot < scratch_slot ? b.slot : UINT32_MAX;
+      r.left_by = b.slot < trace.buffers.size() ? b.slot : UINT32_MAX;
       r.held_by = holder;
       out.free_blocks.push_back(r);
     }
@@ -347,13 +347,13 @@ MemoryReplay replay_memory(const MemoryTrace& trace, const MemoryReplayOptions& 
     const MemoryReplay second = play(with_given);
     if (second.check->equal(second.reserved_peak)) out.check = second.check;
   }
-  if (options.top > 0 && !trace.rows.empty()) {
+  if (!trace.rows.empty()) {
     // Played once more up to the row of the peak, to look at it.
     MemoryReplayOptions quiet = options;
     quiet.check = false;
     Replayer again(trace, quiet);
     again.play(std::min<size_t>(out.peak_row + 1, trace.rows.size()));
-    report_free_blocks(again.allocator(), trace.buffers.size(), options.top, out);
+    report_free_blocks(again.allocator(), trace, options.top, out);
   }
   return out;
 }

@@ -41,7 +41,7 @@ struct TraceCheck {
 
 struct FreeBlockReport {
   Bytes size = 0;
-  uint32_t segment = 0;
+  int64_t segment = 0;  // as the rows count them: -1 was there before the history
   Bytes offset = 0;
   StreamId stream = 0;
   bool small = false, expandable = false;

@@ -19,6 +19,7 @@ namespace {
 using nlohmann::json;
 
 constexpr Bytes kContext = 500 * kMiB;
+constexpr Bytes kLargest = 1024 * 1024 * kGiB;
 
 std::optional<TraceAction> action_of(std::string_view name) {
   static const std::map<std::string_view, TraceAction> actions = {
@@ -43,6 +44,7 @@ class Matcher {
 
   // The rows are complete when the key's buffers are known; false: the row was left out.
   bool add(TraceRow row, uint64_t key) {
+    if (row.bytes < 0 || row.bytes > kLargest) return left_out("sizes below 0 or above 1 PiB");
     const auto at = static_cast<uint32_t>(trace_.rows.size());
     Live& live = live_[key];
     switch (row.action) {

@@ -138,9 +138,8 @@ void read_setters(const json& v, Scenario& s) {
       s.training.fsdp2.separate_reduce_scatter_group = true;
     } else if (method == "set_reduce_scatter_max_input_buffers" && setter.size() == 3) {
       // The maximum over groups wins, so one setter speaks for all.
-      s.training.fsdp2.reduce_scatter_max_input_buffers =
-          std::max(s.training.fsdp2.reduce_scatter_max_input_buffers,
-                   whole("setters." + method, setter[2]));
+      s.training.fsdp2.reduce_scatter_max_input_buffers = std::max(
+          s.training.fsdp2.reduce_scatter_max_input_buffers, whole("setters." + method, setter[2]));
     } else if (method == "set_keep_unsharded_storage" && module.empty() && setter.size() == 3) {
       s.training.fsdp2.keep_unsharded_storage = flag("setters." + method, setter[2]);
     } else if (method == "set_gradient_divide_factor" && setter.size() == 3) {

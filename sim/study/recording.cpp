@@ -13,14 +13,22 @@ using nlohmann::json;
 
 CallKind kind_of(const std::string& name) {
   static const std::map<std::string, CallKind> kinds = {
-      {"all_gather", CallKind::all_gather},   {"reduce_scatter", CallKind::reduce_scatter},
-      {"all_reduce", CallKind::all_reduce},   {"broadcast", CallKind::broadcast},
-      {"reduce", CallKind::reduce},           {"gemm", CallKind::gemm},
-      {"kernel", CallKind::kernel},           {"h2d", CallKind::copy},
-      {"d2h", CallKind::copy},                {"d2d", CallKind::copy},
-      {"memset", CallKind::copy},             {"record", CallKind::record},
-      {"wait", CallKind::wait},               {"event_sync", CallKind::event_sync},
-      {"stream_sync", CallKind::stream_sync}, {"device_sync", CallKind::device_sync}};
+      {"all_gather", CallKind::all_gather},
+      {"reduce_scatter", CallKind::reduce_scatter},
+      {"all_reduce", CallKind::all_reduce},
+      {"broadcast", CallKind::broadcast},
+      {"reduce", CallKind::reduce},
+      {"gemm", CallKind::gemm},
+      {"kernel", CallKind::kernel},
+      {"h2d", CallKind::copy},
+      {"d2h", CallKind::copy},
+      {"d2d", CallKind::copy},
+      {"memset", CallKind::copy},
+      {"record", CallKind::record},
+      {"wait", CallKind::wait},
+      {"event_sync", CallKind::event_sync},
+      {"stream_sync", CallKind::stream_sync},
+      {"device_sync", CallKind::device_sync}};
   const auto it = kinds.find(name);
   return it == kinds.end() ? CallKind::other : it->second;
 }
@@ -115,8 +123,7 @@ Recording read_recording(const json& j, const std::string& path) {
     const json local_shapes = j.value("local_shapes", json::object());
     const json sections = j.value("sections", json::array());
     const json memory = j.value("memory", json::array());
-    for (const auto& [k, v] : communicators.items())
-      comms[std::stoll(k)] = v.get<int64_t>();
+    for (const auto& [k, v] : communicators.items()) comms[std::stoll(k)] = v.get<int64_t>();
     for (const auto& [name, shape] : local_shapes.items())
       r.seen.shapes.emplace(bare_name(name), shape.get<std::vector<int64_t>>());
     for (const json& section : sections) {

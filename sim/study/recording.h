@@ -11,8 +11,8 @@ namespace shardsim {
 
 struct Recording {
   std::string file;
-  std::string torch;             // "2.15.0+cu132"
-  nlohmann::json program;        // the `case`
+  std::string torch;       // "2.15.0+cu132"
+  nlohmann::json program;  // the `case`
   nlohmann::json environment;
   RunRecord seen;
 };

@@ -63,11 +63,10 @@ ModelFacts model_facts(const Scenario& scenario, const Model& model) {
   ModelFacts f;
   f.name = model.architecture.name;
   f.params = model.numel();
-  f.flops_per_token =
-      static_cast<double>(model_flops_per_token(model, scenario.training.seq_len));
+  f.flops_per_token = static_cast<double>(model_flops_per_token(model, scenario.training.seq_len));
   f.hardware_flops_per_token = f.flops_per_token;
-  const bool decoder = model.architecture.family == Family::llama ||
-                       model.architecture.family == Family::gpt2;
+  const bool decoder =
+      model.architecture.family == Family::llama || model.architecture.family == Family::gpt2;
   f.mfu_definition = decoder ? "6 (N - embedding) + 12 layers heads head_dim seq_len FLOPs a token "
                                "over the dense peak of the compute type (torchtitan)"
                              : "6 N FLOPs a row over the dense peak of the compute type";

@@ -19,8 +19,8 @@ std::unique_ptr<Machine> make_machine(const Scenario& scenario) {
     try {
       return parse_allocator_settings(scenario.training.allocator);
     } catch (const Error& e) {
-      throw Error(std::string("training.allocator: ") + e.what(),
-                  scenario.training.allocator_place, e.hint());
+      throw Error(std::string("training.allocator: ") + e.what(), scenario.training.allocator_place,
+                  e.hint());
     }
   }();
   if (scenario.options.memory == MemoryLevel::live) {

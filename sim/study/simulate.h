@@ -16,9 +16,9 @@ struct Simulation {
   Plan plan;
   Schedule schedule;
   Trace trace;
-  int steps = 0;        // played
+  int steps = 0;                // played
   std::vector<bool> unsharded;  // by group: left unsharded at the end
-  bool steady = false;  // the last step began and ended in the same state
+  bool steady = false;          // the last step began and ended in the same state
 };
 
 enum class Until : uint8_t {

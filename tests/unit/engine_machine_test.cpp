@@ -322,34 +322,46 @@ TEST(EngineMachine, RandomSchedules) {
   }
 }
 
-// Equal steps end in equal states, and an unequal one does not.
+// A step: stream 1 runs 4 after what the step before left on stream 0, then stream 0 runs its kernel.
+// Steps of equal length end in equal states (stream 1 lags by the kernel, the host is ahead of all),
+// and a longer kernel in another. Where stream 1 does not wait for stream 0 it runs ahead, further
+// each step, and no two states are equal.
 TEST(EngineMachine, State) {
-  const auto step = [](HandSchedule& h, int64_t kernel) {
-    const auto begin = static_cast<uint32_t>(h.schedule.code.size());
-    const uint32_t e = h.event();
-    h.kernel(1, 4);
-    h.record(1, e);
-    h.wait(0, e);
-    h.kernel(0, kernel);
-    h.mark("end", 0, true);
-    Segment s;
-    s.begin = begin;
-    s.end = static_cast<uint32_t>(h.schedule.code.size());
-    h.schedule.segments.push_back(s);
+  const auto states = [](bool waits, const std::vector<int64_t>& kernels) {
+    HandSchedule h;
+    Machine machine;
+    Trace t;
+    std::vector<Machine::State> out;
+    const uint32_t begun = h.event(), done = h.event();
+    for (int64_t kernel : kernels) {
+      const auto begin = static_cast<uint32_t>(h.schedule.code.size());
+      if (waits) {
+        h.record(0, begun);
+        h.wait(1, begun);
+      }
+      h.kernel(1, 4);
+      h.record(1, done);
+      h.wait(0, done);
+      h.kernel(0, kernel);
+      h.mark("end", 0, true);
+      Segment s;
+      s.begin = begin;
+      s.end = static_cast<uint32_t>(h.schedule.code.size());
+      h.schedule.segments.push_back(s);
+      CostTable costs;
+      costs.work = h.cost;
+      machine.play(h.schedule, costs, t);
+      out.push_back(machine.state());
+    }
+    return out;
   };
-  HandSchedule h;
-  Machine machine;
-  Trace t;
-  std::vector<Machine::State> states;
-  for (int64_t kernel : {10, 10, 30}) {
-    step(h, kernel);
-    CostTable costs;
-    costs.work = h.cost;
-    machine.play(h.schedule, costs, t);
-    states.push_back(machine.state());
-  }
-  EXPECT_NE(states[0], states[1]);  // stream 1 began at the same time as stream 0, then is ahead
-  EXPECT_NE(states[1], states[2]);
+  const auto tied = states(true, {10, 10, 30, 10});
+  EXPECT_EQ(tied[0], tied[1]);
+  EXPECT_NE(tied[1], tied[2]);
+  EXPECT_EQ(tied[1], tied[3]);
+  const auto ahead = states(false, {10, 10, 10});
+  EXPECT_NE(ahead[0], ahead[1]);
+  EXPECT_NE(ahead[1], ahead[2]);
 }
 
 // Level blocks: one malloc of 20 MiB for two buffers of 1 MiB + 1 (memory-model.md A, vector 2), a

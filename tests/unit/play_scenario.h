@@ -109,6 +109,7 @@ struct Played {
 inline Played play(const Scenario& scenario, int steps = 1, const Price& price = {}) {
   Played p;
   p.model = build_model(scenario.model);
+  freeze(p.model, scenario.training.frozen);
   p.plan = build_plan(p.model, scenario.training);
   {
     TrainingProgram program(p.model, p.plan, scenario, p.schedule);

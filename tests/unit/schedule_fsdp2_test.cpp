@@ -4,7 +4,7 @@
 // schedule_memory_test.cpp; 42-50 in schedule_timeline_test.cpp, with 2.15's values.
 // Waiting: 21 and 22 for set_requires_gradient_sync on single modules (a setter that this build has
 // for the whole model only); 30 for several forwards before one backward; 31 and 32 for PyTorch's
-// test transformer. 10 waits for mixed types in a group and 13 for custom divide factors.
+// test transformer. 10 waits for mixed types in a group. 13 is here.
 #include "sim/schedule/fsdp2.h"
 
 #include <gtest/gtest.h>
@@ -45,6 +45,51 @@ TEST(ScheduleFsdp2, Vector12) {
       EXPECT_EQ(divide_factors(t, r.n).post, 1);
     }
   }
+}
+
+// W 4, f 4, fp32: the reduce-scatter averages; f 8: PREMUL_SUM; (2, 2) HSDP, f 4: PREMUL_SUM, and the
+// all-reduce sums. Without a factor both average; fp16 divides by hand and sums.
+TEST(ScheduleFsdp2, Vector13) {
+  using Ops = std::vector<std::pair<WorkKind, ReduceOp>>;
+  const auto ops = [](Mesh mesh, double factor, DType reduce = DType::fp32) {
+    Scenario s = stack_scenario(1, {{64, 64}});
+    s.training.mesh = mesh;
+    s.training.precision.reduce = reduce;
+    if (factor > 0) s.training.fsdp2.settings = {{"*", factor, {}, {}}};
+    const Played p = play(s);
+    Ops out;
+    for (const auto& l : launches(p))
+      if (l.work->kind == WorkKind::ReduceScatter || l.work->kind == WorkKind::AllReduce)
+        out.emplace_back(l.work->kind, l.work->op);
+    return out;
+  };
+  constexpr WorkKind kScatter = WorkKind::ReduceScatter, kReduce = WorkKind::AllReduce;
+  EXPECT_EQ(ops({1, 4}, 4), (Ops{{kScatter, ReduceOp::avg}}));
+  EXPECT_EQ(ops({1, 4}, 8), (Ops{{kScatter, ReduceOp::premul_sum}}));
+  EXPECT_EQ(ops({2, 2}, 4), (Ops{{kScatter, ReduceOp::premul_sum}, {kReduce, ReduceOp::sum}}));
+  EXPECT_EQ(ops({1, 4}, 0), (Ops{{kScatter, ReduceOp::avg}}));
+  EXPECT_EQ(ops({2, 2}, 0), (Ops{{kScatter, ReduceOp::avg}, {kReduce, ReduceOp::avg}}));
+  EXPECT_EQ(ops({2, 2}, 0, DType::fp16),
+            (Ops{{kScatter, ReduceOp::sum}, {kReduce, ReduceOp::sum}}));
+}
+
+// Section 5g: frozen parameters are gathered with their group and absent from its reduction; a group
+// of frozen ones only is not reduced.
+TEST(ScheduleFsdp2, Frozen) {
+  Scenario s = stack_scenario(3, {{64, 32}, {32, 64}}, 4);
+  s.training.frozen = {"layers.1.0.weight", "layers.2.*"};
+  const Played p = play(s);
+  EXPECT_EQ(runtime_log(p, "u")["step0.0.after_forward"], "u0 u1 u2");
+  std::map<std::string, Bytes> gathered, reduced;
+  for (const auto& l : launches(p)) {
+    if (l.work->kind == WorkKind::AllGather) gathered[group_name(p, l.work->group)] = l.work->bytes;
+    if (l.work->kind == WorkKind::ReduceScatter)
+      reduced[group_name(p, l.work->group)] = l.work->bytes;
+  }
+  const Bytes weight = 64 * 32 * 4;
+  EXPECT_EQ(gathered, (std::map<std::string, Bytes>{
+                          {"0", 2 * weight}, {"1", 2 * weight}, {"2", 2 * weight}}));
+  EXPECT_EQ(reduced, (std::map<std::string, Bytes>{{"0", 2 * weight}, {"1", weight}}));
 }
 
 // fp16: one division before and one after each reduce-scatter, on its stream; (2, 1) at two ranks
