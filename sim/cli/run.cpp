@@ -10,6 +10,7 @@
 #include "sim/config/scenario.h"
 #include "sim/report/chrome_trace.h"
 #include "sim/schedule/graph/schedule_graph.h"
+#include "sim/study/memory_snapshot.h"
 #include "sim/study/run_report.h"
 #include "sim/study/simulate.h"
 
@@ -17,7 +18,7 @@ namespace shardsim {
 namespace {
 
 struct RunOptions {
-  std::string scenario, trace, graph;
+  std::string scenario, trace, graph, snapshot;
   int64_t rank = 0;
 };
 
@@ -76,6 +77,12 @@ int run(const RunOptions& options, const Context& context) {
     write_file(context, options.trace, trace_text(options, scenario, s, report));
   if (!options.graph.empty())
     write_file(context, options.graph, graph_text(options, scenario, s, report));
+  if (!options.snapshot.empty()) {
+    if (scenario.options.memory != MemoryLevel::blocks)
+      throw Error("--snapshot: the scenario plays live memory, which has no blocks",
+                  {options.scenario}, "add options: {memory: blocks}");
+    write_file(context, options.snapshot, memory_snapshot(scenario, s));
+  }
   switch (context.format) {
     case Format::table: write_output(context, report_table(report)); break;
     case Format::json: write_output(context, report_json(report)); break;
@@ -98,6 +105,8 @@ void add_run(CLI::App& app, Context& context) {
   command->add_option(
       "--graph", options->graph,
       "Also writes the schedule graph: .json, with slack and critical path, or .dot");
+  command->add_option("--snapshot", options->snapshot,
+                      "Also writes a PyTorch memory snapshot (.pickle), for pytorch.org/memory_viz");
   add_output_options(*command, context);
   command->footer(
       "--format csv gives the parameter groups. Examples:\n"

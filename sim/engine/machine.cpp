@@ -78,18 +78,23 @@ Machine::State Machine::state() const {
   return s;
 }
 
-// False where memory has run out.
+// False where the run ends: memory has run out, or the wanted reserved bytes are reached.
 bool Machine::allocate(BufferId id, const Buffer& buffer, Time& host, Trace& trace) {
   host_ = host;
   const bool ok = allocator_->alloc(id.v, buffer.bytes, buffer.pool);
   host = host_;
-  if (ok) return true;
+  if (ok) {
+    if (observer_ != nullptr && buffer.bytes > 0) observer_->allocated(*allocator_, id.v);
+    stopped_ = allocator_->reserved() >= stop_at_;
+    return !stopped_;
+  }
   const OutOfMemory& oom = allocator_->out_of_memory();
   MemoryFailure f;
   f.buffer = id.v;
   f.marks = static_cast<uint32_t>(trace.marks.size());
   f.requested = buffer.bytes;
   f.missing = oom.tried - oom.free;
+  f.reserved = oom.reserved;
   f.message = oom.text();
   trace.out_of_memory = std::move(f);
   return false;
@@ -105,7 +110,7 @@ void Machine::play(const Schedule& schedule, const CostTable& costs, Trace& trac
   trace.end.reserve(trace.end.size() + total);
   trace.issued.reserve(trace.issued.size() + total);
 
-  if (trace.out_of_memory) return;
+  if (trace.out_of_memory || stopped_) return;
   const Time call = costs.host_call;
   if (clock_) {
     clock_->call = costs.host_call;
@@ -186,6 +191,7 @@ void Machine::play(const Schedule& schedule, const CostTable& costs, Trace& trac
           const BufferId id = segment.buffer(in);
           const Buffer& b = schedule.buffers[id.v];
           if (allocator_) {
+            if (observer_ != nullptr && b.bytes > 0) observer_->freeing(*allocator_, id.v);
             host_ = host;
             allocator_->free(id.v);
             host = host_;

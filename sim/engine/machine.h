@@ -20,6 +20,14 @@
 
 namespace shardsim {
 
+// Follows every buffer of a run at level blocks.
+class MemoryObserver {
+ public:
+  virtual ~MemoryObserver() = default;
+  virtual void allocated(const CachingAllocator& allocator, uint32_t slot) = 0;  // just now
+  virtual void freeing(const CachingAllocator& allocator, uint32_t slot) = 0;    // about to
+};
+
 class Machine {
  public:
   Machine();  // level live
@@ -47,6 +55,13 @@ class Machine {
 
   const CachingAllocator* allocator() const { return allocator_.get(); }
 
+  // Level blocks. Ends the run right after the allocation that makes reserved bytes reach this many.
+  void stop_at_reserved(Bytes bytes) { stop_at_ = bytes; }
+  void observe(MemoryObserver* observer, AllocatorLog* log) {
+    observer_ = observer;
+    allocator_->set_log(log);
+  }
+
  private:
   class Clock;
   bool allocate(BufferId id, const Buffer& buffer, Time& host, Trace& trace);
@@ -64,6 +79,9 @@ class Machine {
   std::array<Bytes, kCategories> by_category_{};
   std::vector<PinnedPool> pinned_;  // by log2 of the size
   std::vector<uint8_t> taken_;      // by stream: the size taken last
+  Bytes stop_at_ = INT64_MAX;
+  bool stopped_ = false;
+  MemoryObserver* observer_ = nullptr;
   std::unique_ptr<Clock> clock_;    // level blocks
   std::unique_ptr<CachingAllocator> allocator_;
 };

@@ -129,6 +129,28 @@ void memory(Lines& out, const MemoryReport& m) {
   }
 }
 
+// Level blocks: what the allocator holds by phase, and the holes in it.
+void blocks(Lines& out, const MemoryReport& m) {
+  if (!m.peak_reserved) return;
+  out.add("");
+  out.add("peaks by phase, since the step began");
+  out.add("  {:<28}{:>12}{:>12}{:>12}{:>12}", "before the mark", "allocated", "active", "reserved",
+          "device");
+  const int last = m.rows.empty() ? -1 : m.rows.back().step;
+  for (const MemoryRow& row : m.rows) {
+    if (row.step != last || !row.reserved_peak) continue;
+    out.add("  {:<28}{:>12}{:>12}{:>12}{:>12}", row.name, format_bytes(row.allocated_peak),
+            format_bytes(row.active_peak.value_or(0)), format_bytes(*row.reserved_peak),
+            format_bytes(*row.reserved_peak + m.context));
+  }
+  if (m.free_blocks.empty()) return;
+  out.add("");
+  out.add("largest free blocks when reserved reached its peak");
+  out.add("  {:>12}  {:>12}  {}", "free", "of segment", "left by");
+  for (const FreeBlockRow& b : m.free_blocks)
+    out.add("  {:>12}  {:>12}  {}", format_bytes(b.size), format_bytes(b.segment_size), b.left_by);
+}
+
 void exposed(Lines& out, const StepReport& r) {
   if (r.exposed.empty()) return;
   std::vector<Exposed> top = r.exposed;
@@ -189,6 +211,7 @@ std::string report_table(const StepReport& r) {
   Lines out;
   headline(out, r);
   memory(out, r.memory);
+  blocks(out, r.memory);
   exposed(out, r);
   collectives(out, r);
   return out.take();

@@ -73,6 +73,12 @@ struct MemoryRow {
   std::optional<Bytes> active, active_peak, reserved, reserved_peak;  // level blocks
 };
 
+// Free blocks of the caching allocator where reserved bytes first reached their peak.
+struct FreeBlockRow {
+  Bytes size = 0, segment_size = 0;
+  std::string left_by;
+};
+
 struct MemoryReport {
   Bytes capacity = 0;  // of the GPU, without its context
   Bytes peak_allocated = 0;
@@ -80,6 +86,7 @@ struct MemoryReport {
   std::string peak_phase;
   std::array<Bytes, kCategories> by_category{};
   std::vector<MemoryRow> rows;
+  std::vector<FreeBlockRow> free_blocks;  // the largest, level blocks
 
   Bytes context = 0;                     // of the device, before any tensor
   std::optional<MemoryFailure> failure;  // level blocks: where the run ended

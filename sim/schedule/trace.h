@@ -30,6 +30,7 @@ struct MemoryFailure {
   uint32_t buffer = 0;  // that found no room
   uint32_t marks = 0;   // rows of marks passed before
   Bytes requested = 0;
+  Bytes reserved = 0;
   Bytes missing = 0;    // of the device: the segment's size less what was free
   std::string message;  // PyTorch's
 };

@@ -1,6 +1,7 @@
 #include "sim/study/run_report.h"
 
 #include "sim/model/program.h"
+#include "sim/study/memory_snapshot.h"
 
 namespace shardsim {
 
@@ -91,8 +92,12 @@ StepReport run_report(const Scenario& scenario, const Simulation& s) {
   if (f.all > f.recomputed)
     model.hardware_flops_per_token *=
         static_cast<double>(f.all) / static_cast<double>(f.all - f.recomputed);
-  return make_step_report(std::move(run), std::move(model), group_rows(s.model, s.plan, t),
-                          s.schedule, s.trace);
+  StepReport report = make_step_report(std::move(run), std::move(model),
+                                       group_rows(s.model, s.plan, t), s.schedule, s.trace);
+  if (scenario.options.memory == MemoryLevel::blocks)
+    for (const FreeBlock& b : free_at_peak(scenario, s, 8).largest)
+      report.memory.free_blocks.push_back({b.size, b.segment_size, b.left_by});
+  return report;
 }
 
 }  // namespace shardsim

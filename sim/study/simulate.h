@@ -1,6 +1,8 @@
 // One scenario from its plain values to a trace: model, plan, schedule, costs, machine.
 #pragma once
 
+#include <memory>
+
 #include "sim/cost/cost_table.h"
 #include "sim/engine/machine.h"
 #include "sim/model/model.h"
@@ -29,6 +31,9 @@ enum class Until : uint8_t {
 Simulation simulate(const Scenario& scenario, Until until = Until::steady);
 // The same into a simulation that may hold an earlier one, whose memory is used again.
 void simulate(const Scenario& scenario, Until until, Simulation& out);
+
+// At the scenario's memory level. Throws Error at allocator settings that PyTorch refuses.
+std::unique_ptr<Machine> make_machine(const Scenario& scenario);
 
 // The prices of a schedule under the scenario's cost model.
 CostTable price(const Scenario& scenario, const Schedule& schedule);
