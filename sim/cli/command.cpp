@@ -51,7 +51,14 @@ void add_output_options(CLI::App& command, Context& context) {
           },
           "How the result is written (default table)")
       ->type_name("table|json|csv");
-  command.add_option("-o,--output", context.output, "Write the result to this file")
+  command
+      .add_option_function<std::string>(
+          "-o,--output",
+          [&context](const std::string& path) {
+            if (path.empty()) throw CLI::ValidationError("-o", "expected a file's name, got ''");
+            context.output = path;
+          },
+          "Write the result to this file")
       ->type_name("FILE");
 }
 
@@ -83,6 +90,18 @@ void write_output(const Context& context, std::string_view text) {
     write_all(stdout, text, "stdout");
   else
     write_file(context, context.output, text);
+}
+
+void refuse_overwrite(const Context& context, const std::string& input) {
+  refuse_overwrite("-o", context.output, input);
+}
+
+void refuse_overwrite(const std::string& option, const std::string& output,
+                      const std::string& input) {
+  std::error_code error;
+  if (!output.empty() && std::filesystem::equivalent(output, input, error))
+    throw Error(option + " is the input itself, which would be lost", {output},
+                "give another file");
 }
 
 bool use_color(int file_descriptor) {

@@ -36,7 +36,7 @@ enum class Format { table, json, csv };
 
 struct Context {
   Format format = Format::table;
-  std::string output;  // empty: stdout
+  std::string output;  // empty: stdout; never the empty text of -o ""
   Interrupt* interrupt = nullptr;
   std::function<int()> run;
 };
@@ -49,6 +49,11 @@ void add_output_options(CLI::App& command, Context& context);
 void write_output(const Context& context, std::string_view text);
 // The same for a file that a command names itself, such as a trace.
 void write_file(const Context& context, const std::string& path, std::string_view text);
+
+// Before a command reads its input: throws Error where -o names that file, under any name.
+void refuse_overwrite(const Context& context, const std::string& input);
+void refuse_overwrite(const std::string& option, const std::string& output,
+                      const std::string& input);
 
 // Whether escape codes for colour may be written: a terminal, and NO_COLOR is not set.
 bool use_color(int file_descriptor);

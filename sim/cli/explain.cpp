@@ -31,12 +31,20 @@ struct StepCounts {
 
 StepCounts count(const Schedule& schedule) {
   StepCounts c;
+  bool counts = false;
   schedule.for_each([&](const Instr& in, const Segment&) {
-    if (in.kind == Kind::Mark && schedule.marks[in.a].begins_step &&
-        in.a + 1 < schedule.marks.size()) {
-      c = {};
+    if (in.kind == Kind::Mark && schedule.marks[in.a].begins_step) {
+      const bool follows = schedule.step_follows(in.a);
+      if (follows) {
+        c = {};
+      } else if (counts) {
+        ++c.instructions;
+        ++c.host_calls;
+      }
+      counts = follows;
       return;
     }
+    if (!counts) return;
     ++c.instructions;
     switch (in.kind) {
       case Kind::Alloc:
@@ -114,6 +122,7 @@ std::string gib(Bytes b) {
 }
 
 int explain(const std::string& path, const Context& context) {
+  refuse_overwrite(context, path);
   Scenario scenario = load_scenario(path);
   // Two steps are laid out: the first makes the optimizer's state.
   scenario.options.max_steps = 2;

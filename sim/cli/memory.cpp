@@ -178,6 +178,7 @@ std::string json_of(const Replayed& r) {
 }
 
 int run(const Options& options, const Context& context) {
+  refuse_overwrite(context, options.trace);
   const Replayed r = replay(options);
   switch (context.format) {
     case Format::table: write_output(context, text_of(r)); break;
@@ -194,6 +195,10 @@ void add_memory(CLI::App& app, Context& context) {
   auto options = std::make_shared<Options>();
   CLI::App* memory = app.add_subcommand("memory", "Studies of the caching allocator");
   memory->require_subcommand(1);
+  memory->footer(
+      "Examples:\n"
+      "  shardsim memory replay snapshot.pickle\n"
+      "  shardsim memory replay --help");
   CLI::App* command = memory->add_subcommand(
       "replay", "Plays a recorded history of allocations on the caching allocator");
   command

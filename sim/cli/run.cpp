@@ -30,14 +30,9 @@ std::vector<std::string> names_of(const StepReport& report) {
 
 std::string trace_text(const RunOptions& options, const Scenario& scenario, const Simulation& s,
                        const StepReport& report) {
-  const int64_t world = scenario.training.mesh.world();
-  if (options.rank < 0 || options.rank >= world)
-    throw Error(
-        fmt::format("--rank: expected a rank from 0 to {}, got {}", world - 1, options.rank), {},
-        "the scenario's mesh has that many ranks");
   ChromeTraceOptions o;
   o.rank = options.rank;
-  o.world = world;
+  o.world = scenario.training.mesh.world();
   o.gpu = scenario.cluster.gpu;
   o.host_call = price(scenario, s.schedule).host_call;
   o.trace_name = std::filesystem::path(options.trace).filename().string();
@@ -49,10 +44,6 @@ std::string trace_text(const RunOptions& options, const Scenario& scenario, cons
 std::string graph_text(const RunOptions& options, const Scenario& scenario, const Simulation& s,
                        const StepReport& report) {
   const bool dot = std::filesystem::path(options.graph).extension() == ".dot";
-  if (!dot && std::filesystem::path(options.graph).extension() != ".json")
-    throw Error(
-        "--graph: expected a file name that ends in .json or .dot, got '" + options.graph + "'", {},
-        ".dot is for graphviz, .json also holds slack and the critical path");
   const ScheduleGraph graph = build_graph(s.schedule);
   const std::vector<std::string> names = names_of(report);
   std::ostringstream out;
@@ -65,8 +56,30 @@ std::string graph_text(const RunOptions& options, const Scenario& scenario, cons
   return out.str();
 }
 
+// What can be refused before anything is simulated.
+void check(const RunOptions& options, const Scenario& scenario) {
+  const int64_t world = scenario.training.mesh.world();
+  if (options.rank < 0 || options.rank >= world)
+    throw Error(
+        fmt::format("--rank: expected a rank from 0 to {}, got {}", world - 1, options.rank), {},
+        "the scenario's mesh has that many ranks");
+  const auto extension = std::filesystem::path(options.graph).extension();
+  if (!options.graph.empty() && extension != ".dot" && extension != ".json")
+    throw Error(
+        "--graph: expected a file name that ends in .json or .dot, got '" + options.graph + "'", {},
+        ".dot is for graphviz, .json also holds slack and the critical path");
+  if (!options.snapshot.empty() && scenario.options.memory != MemoryLevel::blocks)
+    throw Error("--snapshot: the scenario plays live memory, which has no blocks",
+                {options.scenario}, "add options: {memory: blocks}");
+}
+
 int run(const RunOptions& options, const Context& context) {
+  refuse_overwrite(context, options.scenario);
+  refuse_overwrite("--trace", options.trace, options.scenario);
+  refuse_overwrite("--graph", options.graph, options.scenario);
+  refuse_overwrite("--snapshot", options.snapshot, options.scenario);
   const Scenario scenario = load_scenario(options.scenario);
+  check(options, scenario);
   const Simulation s = simulate(scenario);
   const StepReport report = run_report(scenario, s);
   if (!s.steady && !s.trace.out_of_memory)
@@ -77,12 +90,8 @@ int run(const RunOptions& options, const Context& context) {
     write_file(context, options.trace, trace_text(options, scenario, s, report));
   if (!options.graph.empty())
     write_file(context, options.graph, graph_text(options, scenario, s, report));
-  if (!options.snapshot.empty()) {
-    if (scenario.options.memory != MemoryLevel::blocks)
-      throw Error("--snapshot: the scenario plays live memory, which has no blocks",
-                  {options.scenario}, "add options: {memory: blocks}");
+  if (!options.snapshot.empty())
     write_file(context, options.snapshot, memory_snapshot(scenario, s));
-  }
   switch (context.format) {
     case Format::table: write_output(context, report_table(report)); break;
     case Format::json: write_output(context, report_json(report)); break;
@@ -105,8 +114,9 @@ void add_run(CLI::App& app, Context& context) {
   command->add_option(
       "--graph", options->graph,
       "Also writes the schedule graph: .json, with slack and critical path, or .dot");
-  command->add_option("--snapshot", options->snapshot,
-                      "Also writes a PyTorch memory snapshot (.pickle), for pytorch.org/memory_viz");
+  command->add_option(
+      "--snapshot", options->snapshot,
+      "Also writes a PyTorch memory snapshot (.pickle), for pytorch.org/memory_viz");
   add_output_options(*command, context);
   command->footer(
       "--format csv gives the parameter groups. Examples:\n"

@@ -171,7 +171,8 @@ void read_fsdp2(const Value& value, const Mesh& mesh, Fsdp2Options& fsdp2) {
       const Map fields(entry, {"module", "gradient_divide_factor", "force_sum_reduction",
                                "unshard_in_backward"});
       StateSetting& s = fsdp2.settings.emplace_back();
-      s.pattern = fields.at("module", "a module's name, with * for any run of characters").text();
+      const Value module = fields.at("module", "a module's name, with * for any run of characters");
+      s.pattern = module.is_word("") ? "" : read_pattern(module);
       if (const std::optional<Value> x = fields.find("gradient_divide_factor"))
         s.gradient_divide_factor = x->decimal(1e-6, 1e9, "gradients are divided by it");
       if (const std::optional<Value> x = fields.find("force_sum_reduction"))
@@ -331,6 +332,9 @@ Training read_training(const Value& value, const Architecture& model, int64_t wo
       training.frozen.push_back(pattern.text("* stands for any run of characters: \"*.mlp.*\""));
   if (const std::optional<Value> v = map.find("evaluate_after"))
     training.evaluate_after = v->boolean();
+  if (map.has("wrap")) training.wrap_place = map.at("wrap").place();
+  if (map.has("fsdp2")) training.fsdp2_place = map.at("fsdp2").place();
+  if (map.has("frozen")) training.frozen_place = map.at("frozen").place();
   return training;
 }
 

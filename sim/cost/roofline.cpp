@@ -99,16 +99,19 @@ double attention_rate(const GpuRates& gpu, int64_t length) {
   return rate[i] + (rate[i + 1] - rate[i]) * std::log2(static_cast<double>(length) / base);
 }
 
+// The measured rates are of 16-bit types; another type's follows its peak (an assumption).
 double attention_work_us(const GpuRates& gpu, const Work& w) {
-  const auto flops = static_cast<double>(w.flops);
+  const double flops =
+      static_cast<double>(w.flops) * std::max(1.0, gpu.bf16_flops_per_us / peak_of(gpu, w.dtype));
   if (w.m > 0 && w.k > 0) {
     const double area = static_cast<double>(w.m) * static_cast<double>(w.n) *
                         static_cast<double>(w.k) * static_cast<double>(w.batch);
-    const double ratio = flops / area;
+    const double ratio = static_cast<double>(w.flops) / area;
     return attention_us(gpu, flops, w.n, w.k, ratio > 4.5);
   }
   // Forward, as many key heads as query heads: FLOPs 2 b h s^2 d, bytes 4 e b h s d.
-  const double per_byte = w.bytes > 0 ? flops / static_cast<double>(w.bytes) : 0;
+  const double per_byte =
+      w.bytes > 0 ? static_cast<double>(w.flops) / static_cast<double>(w.bytes) : 0;
   const auto length = static_cast<int64_t>(2 * bytes_of(w.dtype) * per_byte);
   return attention_us(gpu, flops, length, 128, false);
 }

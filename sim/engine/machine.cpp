@@ -174,14 +174,16 @@ void Machine::play(const Schedule& schedule, const CostTable& costs, Trace& trac
             next_segment_ = schedule.segments.size();
             host_ = host;
             live_ = live;
-            peak_ = trace.peak = peak;
+            peak_ = peak;
+            trace.peak_by_category = by_category_;
             return;
           }
           const Bytes bytes = round_block(b.bytes);
           live += bytes;
           by_category_[static_cast<size_t>(b.category)] += bytes;
-          if (live > peak) {
-            peak = live;
+          peak = std::max(peak, live);
+          if (live > trace.peak) {
+            trace.peak = live;
             trace.peak_by_category = by_category_;
             trace.peak_mark = static_cast<uint32_t>(trace.marks.size());
           }
@@ -236,7 +238,6 @@ void Machine::play(const Schedule& schedule, const CostTable& costs, Trace& trac
   host_ = host;
   live_ = live;
   peak_ = peak;
-  trace.peak = peak;
 }
 
 }  // namespace shardsim

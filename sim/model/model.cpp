@@ -1,5 +1,7 @@
 #include "sim/model/model.h"
 
+#include <algorithm>
+
 #include "sim/base/error.h"
 
 namespace shardsim {
@@ -262,6 +264,10 @@ void freeze(Model& model, const std::vector<std::string>& patterns) {
     if (!used[p])
       throw Error("frozen: no parameter matches '" + patterns[p] + "'", {},
                   "* stands for any run of characters: \"*.mlp.*\"");
+  if (std::all_of(model.params.begin(), model.params.end(),
+                  [](const Param& p) { return p.frozen; }))
+    throw Error("frozen: every parameter matches, and nothing is left to train", {},
+                "PyTorch's backward raises: the loss does not require a gradient");
 }
 
 }  // namespace shardsim

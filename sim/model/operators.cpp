@@ -34,9 +34,10 @@ class Writer {
     m.flops = flops;
   }
   // m queries, n keys, k head dimension, batch sequences x heads.
-  void attention(const char* name, const OpShape& s, Bytes bytes, int64_t flops) {
+  void attention(const char* name, DType t, const OpShape& s, Bytes bytes, int64_t flops) {
     kernel(name, KernelClass::attention, bytes, flops);
     OpAction& a = out_.back();
+    a.dtype = t;
     a.m = a.n = s.seq;
     a.k = s.head_dim;
     a.batch = s.batch * s.heads;
@@ -486,7 +487,7 @@ void attention(OpCode& c, const OpShape& s, const OpContext& x) {
     // Splits the keys where the grid would leave SMs empty (num_splits_heuristic, kernel-sequence 2).
     const int64_t blocks = s.batch * s.heads * ceil_div(s.seq, 64);
     const bool split = 10 * blocks < 8 * x.sms && s.seq > (d > 64 ? 128 : 256);
-    f.attention("flash_attention", s, 2 * q + 2 * kv, flops);
+    f.attention("flash_attention", c.out, s, 2 * q + 2 * kv, flops);
     if (split) f.kernel("flash_combine", KernelClass::reduction, 2 * q);
     c.saved = {input(1), input(0), input(2), kept(l), kept(0), kept(seed), kept(offset)};
     const int64_t rounded = ceil_div(s.seq, 128) * 128;
@@ -500,7 +501,7 @@ void attention(OpCode& c, const OpShape& s, const OpContext& x) {
       b.alloc(temp(3), q);
     }
     b.kernel("flash_attention_dot", KernelClass::reduction, 2 * q);
-    b.attention("flash_attention_backward", s, 4 * q + 4 * kv, 5 * flops / 2);
+    b.attention("flash_attention_backward", c.out, s, 4 * q + 4 * kv, 5 * flops / 2);
     b.kernel("flash_attention_convert", KernelClass::pointwise, 3 * q);
     if (grouped) {
       b.kernel("sum", KernelClass::reduction, q + kv);
@@ -517,7 +518,7 @@ void attention(OpCode& c, const OpShape& s, const OpContext& x) {
     f.alloc(l, lse);
     f.memset(8);
     f.memset(8);
-    f.attention("efficient_attention", s, 2 * q + 2 * kv, flops);
+    f.attention("efficient_attention", c.out, s, 2 * q + 2 * kv, flops);
     c.saved = {input(1), input(0), input(2), kept(l), kept(0), kept(seed), kept(offset)};
     // Seen at 128 and 512 tokens, 4, 12 and 16 heads of 64.
     const Bytes workspace =
@@ -539,7 +540,7 @@ void attention(OpCode& c, const OpShape& s, const OpContext& x) {
     b.free(temp(4));
     b.alloc(temp(1), workspace);
     b.memset(workspace);
-    b.attention("efficient_attention_backward", s, 4 * q + 4 * kv, 5 * flops / 2);
+    b.attention("efficient_attention_backward", c.out, s, 4 * q + 4 * kv, 5 * flops / 2);
     if (grouped) {
       b.kernel("sum", KernelClass::reduction, q + kv);
       b.kernel("sum", KernelClass::reduction, q + kv);

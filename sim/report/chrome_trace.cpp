@@ -256,7 +256,7 @@ class Writer {
     int n = 0;
     const size_t rows = trace_.marks.size();
     for (size_t i = 0; i < rows; ++i) {
-      if (!schedule_.marks[trace_.marks[i].mark].begins_step) continue;
+      if (!schedule_.step_follows(trace_.marks[i].mark)) continue;
       size_t j = i + 1;
       while (j < rows && !schedule_.marks[trace_.marks[j].mark].begins_step) ++j;
       const Time end = j < rows ? trace_.marks[j].host : host_end();

@@ -130,6 +130,7 @@ StepReport make_step_report(RunFacts run, ModelFacts model, std::vector<GroupRow
                               : "after " + schedule.marks[trace.marks.back().mark].name;
   else if (trace.peak_mark < trace.marks.size())
     r.memory.peak_phase = schedule.marks[trace.marks[trace.peak_mark].mark].name;
+  if (trace.out_of_memory) r.memory.peak_reserved = trace.out_of_memory->reserved;
   for (const MarkRow& m : trace.marks) {
     const MarkInfo& info = schedule.marks[m.mark];
     MemoryRow& row = r.memory.rows.emplace_back();
@@ -148,7 +149,7 @@ StepReport make_step_report(RunFacts run, ModelFacts model, std::vector<GroupRow
       r.memory.peak_device = *r.memory.peak_reserved + gpu.context_bytes;
     }
     // An earlier step may have been higher than the last; the verdict is on the highest.
-    if (m.allocated_peak > r.memory.peak_allocated && !trace.out_of_memory) {
+    if (m.allocated_peak > r.memory.peak_allocated) {
       r.memory.peak_allocated = m.allocated_peak;
       r.memory.peak_phase = info.name;
     }

@@ -27,10 +27,9 @@ Time last_end(const Trace& trace, uint32_t begin, uint32_t end) {
 }  // namespace
 
 int steps_played(const Schedule& schedule, const Trace& trace) {
-  // The mark that ends the last step begins none.
   int n = 0;
   for (size_t i = 0; i + 1 < trace.marks.size(); ++i)
-    if (schedule.marks[trace.marks[i].mark].begins_step) ++n;
+    if (schedule.step_follows(trace.marks[i].mark)) ++n;
   return n;
 }
 

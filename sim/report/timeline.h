@@ -67,7 +67,7 @@ struct CollectiveTime {
   Time time, exposed;
 };
 
-// Steps that the trace played: rows of marks that begin one.
+// Steps that the trace played: one after each row that Schedule::step_follows.
 int steps_played(const Schedule& schedule, const Trace& trace);
 
 class Timeline {

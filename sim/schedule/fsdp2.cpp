@@ -207,7 +207,7 @@ Fsdp2::Reduction& Fsdp2::reduction(ParamGroup& g) {
     }
   const int64_t shard = with_grad.shard;
   const Bytes input = shard * ranks * r, output = shard * r;
-  x.input = host_.buffer(input, kCompute, Category::reduce_scatter_buffers, g.id);
+  x.input_bytes = input;
   if (compute_ == DType::fp16 && reduce_ == DType::fp32) {
     // chunk_cat widens bf16 only: other gradients are padded and cast into place one by one.
     for (const ShardedParam& q : with_grad.params) {
@@ -548,12 +548,22 @@ void Fsdp2::post_backward_group(ParamGroup& g) {
   if (any) reduce(g);
 }
 
+BufferId Fsdp2::reduce_input(ParamGroup& g, Reduction& x) {
+  for (const BufferId b : x.inputs)
+    if (std::none_of(retained_.begin(), retained_.end(),
+                     [&](const Retained& r) { return r.input == b; }))
+      return b;
+  x.inputs.push_back(host_.buffer(x.input_bytes, kCompute, Category::reduce_scatter_buffers, g.id));
+  return x.inputs.back();
+}
+
 void Fsdp2::reduce(ParamGroup& g) {
-  const Reduction& x = reduction(g);
+  Reduction& x = reduction(g);
+  const BufferId input = reduce_input(g, x);
   if (g.post_event.valid()) host_.wait(kCompute, g.post_event);
   drop_all_reduce_buffer(g);
   if (hsdp() && g.partial.valid()) host_.wait_stream(kReduceScatter, kCompute);
-  host_.alloc(x.input);
+  host_.alloc(input);
   if (x.cast_in.empty() || accumulated_) {
     host_.alloc(x.table);
     host_.pinned_copy(kCompute, x.table_copy);
@@ -589,7 +599,7 @@ void Fsdp2::reduce(ParamGroup& g) {
     host_.collective(kReduceScatter, x.reduce_scatter);
   else
     host_.launch(kReduceScatter, x.copy);
-  retained_.push_back({x.input, host_.record(kReduceScatter)});
+  retained_.push_back({input, host_.record(kReduceScatter)});
 
   StreamId post = kReduceScatter;
   if (hsdp()) {
@@ -675,7 +685,7 @@ void Fsdp2::root_post_backward_final_callback() {
     g.post_event = {};
     if (g.pending) {  // a prefetched all-gather that nobody used
       host_.wait(kCompute, g.gathered_event);
-      drop_gathered(g.gathered);
+      if (g.plan->ranks > 1) drop_gathered(g.gathered);
       g.pending = false;
     }
     g.forward_indices.clear();

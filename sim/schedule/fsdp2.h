@@ -87,8 +87,10 @@ class Fsdp2 {
   };
   // Buffers and works of a reduction over the parameters that have a gradient.
   struct Reduction {
-    std::vector<bool> of;  // by position
-    BufferId input, table, output, partial;
+    std::vector<bool> of;          // by position
+    std::vector<BufferId> inputs;  // one, and more where earlier ones are still retained
+    Bytes input_bytes = 0;
+    BufferId table, output, partial;
     BufferId sharded_grad[2];             // equal types: outputs; else their casts
     std::vector<WorkId> cast_in, pad_in;  // in place of chunk_cat: one, two a parameter
     std::vector<BufferId> padded_grads;   // for those
@@ -133,6 +135,7 @@ class Fsdp2 {
 
   void define(ParamGroup& g);
   Reduction& reduction(ParamGroup& g);
+  BufferId reduce_input(ParamGroup& g, Reduction& x);
   void define_gather(ParamGroup& g, Gather& gather, CommId comm, bool from_post_forward);
   void unshard(ParamGroup& g);
   void wait_for_unshard(ParamGroup& g);

@@ -90,7 +90,8 @@ class RegionTape {
   enum class NodeKind : uint8_t { boundary, op, post_backward };
   struct Node {
     NodeKind kind = NodeKind::op;
-    uint32_t step = 0;
+    OpKind op = OpKind::input;
+    uint32_t step = 0;    // none for a cast: look there only for a linear's or a bag's shape
     uint32_t code = 0;    // index into codes_
     uint32_t module = 0;  // post_backward
     OpContext context;
@@ -252,6 +253,7 @@ RegionTape::Value RegionTape::run_op(OpKind op, const OpShape& shape,
     if (any_grad && op != OpKind::input) {
       Engine::Edges edges;
       Node n;
+      n.op = op;
       n.step = step;
       n.code = code_index;
       n.context = x;
@@ -472,8 +474,7 @@ void RegionTape::execute(uint32_t n, Engine::Grads& in, Engine::Grads& out) {
   const OpCode* code = &(*codes_)[node.code];
   if (recompute_pending_ && !code->saved.empty()) recompute();
   OpCode for_expanded;
-  if (in[0].expanded && node.step < stage_->steps.size() &&
-      stage_->steps[node.step].op == OpKind::linear) {
+  if (in[0].expanded && node.op == OpKind::linear) {
     OpContext x = node.context;
     x.expanded_grad = true;
     for_expanded = op_code(OpKind::linear, stage_->steps[node.step].shape, x);
@@ -498,7 +499,7 @@ void RegionTape::execute(uint32_t n, Engine::Grads& in, Engine::Grads& out) {
   for (int i = 1; i >= 0; --i) {
     if (node.param[i] < 0 || slots[kParamGrad + i] < 0) continue;
     Grad g{slots[kParamGrad + i], false, false, node.context.param, 0};
-    if (stage_->steps[node.step].op == OpKind::bag) {
+    if (node.op == OpKind::bag) {
       const OpShape& s = stage_->steps[node.step].shape;
       g.bytes = s.out * bytes_of(node.context.param);
       g.expanded = !s.scale;
@@ -517,7 +518,7 @@ void RegionTape::execute(uint32_t n, Engine::Grads& in, Engine::Grads& out) {
   // Autograd casts to the accumulator's type where a gradient leaves its node; a linear's weight has
   // a transposition in between, whose node runs when this one has let go.
   if (mode_ == GradMode::first) {
-    const bool transposed = stage_->steps[node.step].op == OpKind::linear;
+    const bool transposed = node.op == OpKind::linear;
     std::erase_if(pending_, [&](const auto& p) {
       if (transposed && static_cast<int32_t>(p.first) == node.param[0]) return false;
       collect(p.first, p.second);

@@ -64,6 +64,12 @@ struct Schedule {
     events = 0;
   }
 
+  // The mark ends a step or the preparations, and another step comes behind: not the mark that ends
+  // the last one, whether an evaluation follows it or nothing.
+  bool step_follows(uint32_t mark) const {
+    return marks[mark].begins_step && mark + 1 < marks.size() && marks[mark + 1].step >= 0;
+  }
+
   // Calls f(const Instr&, const Segment&) for every instruction in the order it is played.
   template <class F>
   void for_each(F&& f) const {

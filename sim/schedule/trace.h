@@ -52,7 +52,7 @@ struct Trace {
     peak_mark = 0;
   }
 
-  Bytes peak = 0;                                     // highest live bytes of the last step played
+  Bytes peak = 0;  // highest live bytes of the run; out of memory: at that moment
   std::array<Bytes, kCategories> peak_by_category{};  // who held them then
   std::optional<MemoryFailure> out_of_memory;
   uint32_t peak_mark = 0;  // row of `marks` that ends the phase it fell in

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <unordered_map>
 
-#include "sim/base/error.h"
+#include "sim/study/recording.h"
 
 namespace shardsim {
 
@@ -17,19 +17,30 @@ using nlohmann::json;
 using Number = AllocatorStatistics::Number;
 
 constexpr Bytes kContext = 500 * kMiB;  // of the recordings' pretend device
-constexpr int kStreamPool = 32;         // torch.cuda.Stream() hands out these in turn
+constexpr Bytes kLargestDevice = 1024 * 1024 * kGiB;
+constexpr Bytes kMost = int64_t{1} << 60;  // of a request; PyTorch's own bound
+constexpr double kMostUs = 4e12;           // of all durations; Time holds 9.2e12
+constexpr int kStreamPool = 32;            // torch.cuda.Stream() hands out these in turn
+
+AllocatorSettings settings(const std::string& text, const AllocatorSettings& running = {}) {
+  try {
+    return parse_allocator_settings(text, running);
+  } catch (const Error& e) {
+    throw UnknownStep(e.what());
+  }
+}
 
 // Plays one script, step by step.
 class Player {
  public:
-  Player(const AllocatorSettings& settings, const DeviceMemory& device)
-      : allocator_(settings, device, clock_) {}
+  Player(const AllocatorSettings& options, const DeviceMemory& device)
+      : allocator_(options, device, clock_) {}
 
   ScriptRun play(const json& script) {
     ScriptRun run;
     run.steps.reserve(script.size());
     for (size_t i = 0; i < script.size(); ++i) {
-      if (!step(script[i])) run.oom.emplace_back(i, allocator_.out_of_memory().text());
+      if (!step_at(script, i)) run.oom.emplace_back(i, allocator_.out_of_memory().text());
       run.steps.push_back(statistics_row(allocator_.statistics()));
     }
     run.final = final_segments();
@@ -37,11 +48,23 @@ class Player {
   }
 
  private:
+  bool step_at(const json& script, size_t i) {
+    try {
+      return step(script[i]);
+    } catch (const json::exception& e) {
+      throw Error(fmt::format("script [{}]: {}: {}", i, brief(script[i]), e.what()));
+    } catch (const UnknownStep& e) {
+      throw UnknownStep(fmt::format("script [{}]: {}", i, e.what()));
+    } catch (const Error& e) {
+      throw Error(fmt::format("script [{}]: {}: {}", i, brief(script[i]), e.what()));
+    }
+  }
+
   // False: out of memory.
   bool step(const json& s) {
     const auto op = s.at(0).get<std::string>();
     if (op == "alloc")
-      return alloc(s.at(1).get<std::string>(), s.at(2).get<Bytes>(),
+      return alloc(s.at(1).get<std::string>(), recorded_whole(s.at(2), 0, kMost),
                    stream(s.size() > 3 ? s[3] : json(0)));
     if (op == "free") {
       free(s.at(1).get<std::string>());
@@ -50,9 +73,9 @@ class Player {
       const StreamId on = stream(s.at(2));
       if (it != buffers_.end()) allocator_.record_stream(it->second, on);
     } else if (op == "work") {
-      clock_.work(stream(s.at(1)), Time::from_us(s.at(2).get<double>()));
+      clock_.work(stream(s.at(1)), duration(s.at(2)));
     } else if (op == "advance") {
-      clock_.advance(Time::from_us(s.at(1).get<double>()));
+      clock_.advance(duration(s.at(1)));
     } else if (op == "sync") {
       clock_.synchronize();
     } else if (op == "empty_cache") {
@@ -65,23 +88,29 @@ class Player {
         throw Error(fmt::format("fraction: expected 0 to 1, got {}", fraction));
       allocator_.set_memory_fraction(fraction);
     } else if (op == "settings") {
-      allocator_.configure(
-          parse_allocator_settings(s.at(1).get<std::string>(), allocator_.settings()));
+      allocator_.configure(settings(s.at(1).get<std::string>(), allocator_.settings()));
     } else {
-      throw Error(fmt::format("there is no step '{}'", op));
+      throw UnknownStep(fmt::format("there is no step {}", brief(s[0])));
     }
     return true;
   }
 
+  Time duration(const json& j) {
+    const auto us = j.get<double>();
+    total_us_ += us;
+    if (!(us >= 0 && total_us_ <= kMostUs))
+      throw Error(
+          fmt::format("{} us: expected 0 or more, all together at most {:.0e}", us, kMostUs));
+    return Time::from_us(us);
+  }
+
   static StreamId stream(const json& j) {
-    const auto n = j.get<int64_t>();
-    if (n < 0) throw Error(fmt::format("there is no stream {}", n));
+    const int64_t n = recorded_whole(j, 0, INT32_MAX);
     return static_cast<StreamId>(n == 0 ? 0 : (n - 1) % kStreamPool + 1);
   }
 
   // A new buffer under a name that is in use comes first; the old one goes once it is there.
   bool alloc(const std::string& name, Bytes bytes, StreamId on) {
-    if (bytes < 0) throw Error(fmt::format("alloc: {} bytes", bytes));
     uint32_t slot = next_slot_;
     if (spare_.empty()) {
       ++next_slot_;
@@ -128,12 +157,18 @@ class Player {
     return out;
   }
 
+  double total_us_ = 0;
   ScriptClock clock_;
   CachingAllocator allocator_;
   std::unordered_map<std::string, uint32_t> buffers_;
   std::vector<uint32_t> spare_;
   uint32_t next_slot_ = 0;
 };
+
+const json& list(const json& j, const char* what) {
+  if (!j.is_array()) throw Error(fmt::format("{} is a list in an allocator script", what));
+  return j;
+}
 
 double relative(int64_t simulated, int64_t recorded) {
   if (recorded == 0) return simulated == 0 ? 0 : 1;
@@ -142,6 +177,7 @@ double relative(int64_t simulated, int64_t recorded) {
 
 bool compare_steps(const json& recorded, const std::vector<StatisticsRow>& steps,
                    AllocatorConformance& out) {
+  list(recorded, "'steps'");
   constexpr size_t kColumns[] = {0, 9, 10, 11};
   std::optional<double>* const errors[] = {&out.allocated_error, &out.peak_error, &out.active_error,
                                            &out.reserved_error};
@@ -152,7 +188,9 @@ bool compare_steps(const json& recorded, const std::vector<StatisticsRow>& steps
         fmt::format("allocator: expected {} steps, got {}", recorded.size(), steps.size()));
   bool found = false;
   for (size_t i = 0; i < std::min<size_t>(recorded.size(), steps.size()); ++i) {
-    const auto row = recorded[i].get<std::vector<int64_t>>();
+    std::vector<int64_t> row;
+    for (const json& x : list(recorded[i], "a row of 'steps'"))
+      row.push_back(recorded_whole(x, 0, int64_t{1} << 62));
     const bool same =
         row.size() == steps[i].size() && std::equal(row.begin(), row.end(), steps[i].begin());
     if (!same && !found)
@@ -168,6 +206,7 @@ bool compare_steps(const json& recorded, const std::vector<StatisticsRow>& steps
 
 bool compare_final(const json& recorded, const std::vector<ScriptSegment>& segments,
                    AllocatorConformance& out) {
+  list(recorded, "'final'");
   const auto differ = [&](size_t i, const std::string& what) {
     out.differences.push_back(fmt::format("allocator: final [{}]: {}", i, what));
     return false;
@@ -179,9 +218,9 @@ bool compare_final(const json& recorded, const std::vector<ScriptSegment>& segme
     const json& r = recorded[i];
     if (r.at("segment") != s.segment || r.at("offset") != s.offset || r.at("bytes") != s.bytes)
       return differ(i, fmt::format("expected segment {} at {} of {} bytes, got {} at {} of {}",
-                                   r["segment"].dump(), r["offset"].dump(), r["bytes"].dump(),
+                                   brief(r["segment"]), brief(r["offset"]), brief(r["bytes"]),
                                    s.segment, s.offset, s.bytes));
-    const json& blocks = r.at("blocks");
+    const json& blocks = list(r.at("blocks"), "'blocks'");
     if (blocks.size() != s.blocks.size())
       return differ(i, fmt::format("expected {} blocks, got {}", blocks.size(), s.blocks.size()));
     for (size_t k = 0; k < s.blocks.size(); ++k) {
@@ -190,7 +229,7 @@ bool compare_final(const json& recorded, const std::vector<ScriptSegment>& segme
       const bool same = x.at(0) == b.size && x.at(2) == std::string(1, b.state) &&
                         (b.state == 'f' || x.at(1) == b.requested);
       if (!same)
-        return differ(i, fmt::format("block {}: expected {}, got [{},{},\"{}\"]", k, x.dump(),
+        return differ(i, fmt::format("block {}: expected {}, got [{},{},\"{}\"]", k, brief(x),
                                      b.size, b.requested, b.state));
     }
   }
@@ -229,44 +268,43 @@ StatisticsRow statistics_row(const AllocatorStatistics& s) {
           s.sync_all_streams};
 }
 
-ScriptRun play_allocator_script(const json& script, const AllocatorSettings& settings,
+ScriptRun play_allocator_script(const json& script, const AllocatorSettings& options,
                                 const DeviceMemory& device) {
-  return Player(settings, device).play(script);
+  return Player(options, device).play(list(script, "'script'"));
 }
 
 AllocatorConformance conform_allocator_script(const json& file) {
   AllocatorConformance out;
-  ScriptRun run;
   try {
     const json environment = file.value("environment", json::object());
+    if (!environment.is_object()) throw Error("'environment' is an object in an allocator script");
     DeviceMemory device;
-    if (file.contains("device_total"))
-      device.total = file["device_total"].get<Bytes>();
-    else if (environment.contains("FAKE_MEM_GIB"))
-      device.total = static_cast<Bytes>(std::stod(environment["FAKE_MEM_GIB"].get<std::string>()) *
-                                        static_cast<double>(kGiB));
+    device.total = file.contains("device_total")
+                       ? recorded_whole(file["device_total"], 0, kLargestDevice)
+                       : environment_device(environment);
     device.outside = kContext;
     // PYTORCH_CUDA_ALLOC_CONF is the older name; the newer one counts if both are set.
     std::string text;
     for (const char* key : {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"})
       if (environment.contains(key)) text = environment[key].get<std::string>();
-    run = play_allocator_script(file.at("script"), parse_allocator_settings(text), device);
-  } catch (const Error& e) {
+    const ScriptRun run = play_allocator_script(file.at("script"), settings(text), device);
+    if (!file.contains("steps") && !file.contains("final")) return out;
+    bool equal = true;
+    if (file.contains("steps")) equal = compare_steps(file["steps"], run.steps, out);
+    if (file.contains("final")) equal = compare_final(file["final"], run.final, out) && equal;
+    out.allocator = equal;
+    const json oom = file.value("oom", json::object());
+    out.oom_texts_equal = oom.size() == run.oom.size();
+    for (const auto& [step, message] : run.oom)
+      out.oom_texts_equal = out.oom_texts_equal && oom.value(std::to_string(step), "") == message;
+  } catch (const UnknownStep& e) {
+    out = {};
     out.skipped = e.what();
-    return out;
-  } catch (const std::exception& e) {
-    out.skipped = fmt::format("not an allocator script: {}", e.what());
-    return out;
+  } catch (const json::exception& e) {
+    throw Error(fmt::format("not an allocator script: {}", e.what()));
+  } catch (const Error& e) {
+    throw Error(fmt::format("not an allocator script: {}", e.what()));
   }
-  if (!file.contains("steps") && !file.contains("final")) return out;
-  bool equal = true;
-  if (file.contains("steps")) equal = compare_steps(file["steps"], run.steps, out);
-  if (file.contains("final")) equal = compare_final(file["final"], run.final, out) && equal;
-  out.allocator = equal;
-  const json oom = file.value("oom", json::object());
-  out.oom_texts_equal = oom.size() == run.oom.size();
-  for (const auto& [step, text] : run.oom)
-    out.oom_texts_equal = out.oom_texts_equal && oom.value(std::to_string(step), "") == text;
   return out;
 }
 

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/base/error.h"
 #include "sim/base/units.h"
 #include "sim/memory/caching_allocator.h"
 
@@ -60,12 +61,18 @@ struct ScriptRun {
   std::vector<std::pair<size_t, std::string>> oom;  // step, message
 };
 
-// Throws Error where a step makes no sense.
+// What this build has no way to express: an option or a step that it does not know.
+class UnknownStep : public Error {
+ public:
+  using Error::Error;
+};
+
+// Throws UnknownStep, or Error where a step makes no sense.
 ScriptRun play_allocator_script(const nlohmann::json& script, const AllocatorSettings& settings,
                                 const DeviceMemory& device);
 
 // The whole file: `script`, `device_total` and `environment` are read; `steps` and `final` are
-// compared, in all 17 columns and block by block.
+// compared, in all 17 columns and block by block. Throws Error where it is malformed.
 struct AllocatorConformance {
   std::string skipped;  // an option or step that cannot be expressed
   std::optional<bool> allocator;

@@ -33,6 +33,12 @@ std::string describe(const Call& c) {
   }
 }
 
+// What the waits compare: kinds, and a product's sizes.
+std::string kind_text(const Call& c) {
+  const std::string text = describe(c);
+  return is_collective(c.kind) ? text.substr(0, text.find(' ')) : text;
+}
+
 // Two lists of text compared: the first difference, or ten lines around it.
 struct Differ {
   bool verbose;
@@ -221,7 +227,7 @@ std::vector<Clocked> clocks(const std::vector<const Section*>& sections) {
           Clock& k = stream[c.stream];
           join(k, host);
           Clocked a;
-          a.what = describe(c);
+          a.what = kind_text(c);
           a.section = section->until;
           a.stream = c.stream;
           a.number = issued[c.stream]++;
@@ -503,7 +509,7 @@ RunRecord simulate_recording(const Scenario& scenario) {
 Checks compare(const RunRecord& seen, const RunRecord& simulated, bool verbose) {
   Checks checks;
   Differ differ{verbose, checks.differences};
-  checks.shapes = shapes(seen, simulated, differ);
+  if (!seen.shapes.empty()) checks.shapes = shapes(seen, simulated, differ);
   if (!compared(seen, seen).empty()) {
     checks.order = order(seen, simulated, differ);
     const auto to = match_streams(seen, simulated, differ);
@@ -535,19 +541,25 @@ Conformance conform(const Recording& recording, bool verbose) {
 }
 
 Conformance conform_file(const std::string& path, bool verbose) {
-  const nlohmann::json file = read_json(path);
-  if (!file.is_object() || !file.contains("script"))
-    return conform(read_recording(file, path), verbose);
-  const AllocatorConformance a = conform_allocator_script(file);
   Conformance c;
   c.file = path;
-  c.skipped = a.skipped;
-  c.checks.allocator = a.allocator;
-  c.checks.allocated_error = a.allocated_error;
-  c.checks.peak_error = a.peak_error;
-  c.checks.active_error = a.active_error;
-  c.checks.reserved_error = a.reserved_error;
-  c.checks.differences = a.differences;
+  try {
+    const nlohmann::json file = read_json(path);
+    const bool script = file.is_object() && file.contains("script");
+    // A history of allocations has an empty case.
+    c.foreign = !script && !(file.is_object() && file.contains("case") && !file["case"].empty());
+    if (!script) return conform(read_recording(file, path), verbose);
+    const AllocatorConformance a = conform_allocator_script(file);
+    c.skipped = a.skipped;
+    c.checks.allocator = a.allocator;
+    c.checks.allocated_error = a.allocated_error;
+    c.checks.peak_error = a.peak_error;
+    c.checks.active_error = a.active_error;
+    c.checks.reserved_error = a.reserved_error;
+    c.checks.differences = a.differences;
+  } catch (const Error& e) {
+    c.error = e.what();
+  }
   return c;
 }
 

@@ -21,12 +21,16 @@ struct Checks {
 
 struct Conformance {
   std::string file;
-  std::string skipped;  // the reason; empty: compared
+  std::string skipped;   // the reason
+  std::string error;     // why the file cannot be read; both empty: compared
+  bool foreign = false;  // with error: JSON of another kind, with neither a program nor a script
+  bool compared() const { return skipped.empty() && error.empty(); }
   Checks checks;
 };
 
 Conformance conform(const Recording& recording, bool verbose);
-// A file: a recorded program, or a script on the caching allocator.
+// A file: a recorded program, or a script on the caching allocator. One that cannot be read is a
+// result too.
 Conformance conform_file(const std::string& path, bool verbose);
 
 // The parts, for tests.

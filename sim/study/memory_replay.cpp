@@ -160,7 +160,7 @@ class Replayer {
       const TraceRow& r = trace_.rows[i];
       if (r.action == TraceAction::oom) return false;
       if (r.action == TraceAction::alloc || r.action == TraceAction::free_requested) break;
-      if (takes(r)) taken += r.bytes;
+      if (takes(r)) taken = std::min(taken + r.bytes, Bytes{INT64_MAX / 4});
     }
     if (taken == 0) return true;
     return own_settings() && trace_.settings.gc_threshold == 0 && taken <= allocator_.device_free();
@@ -190,6 +190,7 @@ class Replayer {
     if (!options_.check) return;
     compare_events();
     ++result_.check->allocs;
+    if (!allocator_.holds(r.buffer)) return;  // 0 bytes have no place
     const auto [segment, offset] = log_.place(allocator_.address(r.buffer));
     const bool same_offset = segment < 0 || offset == r.offset;  // not kept in segment -1
     if (segment == r.segment && same_offset) return;

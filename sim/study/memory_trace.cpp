@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <set>
@@ -11,6 +12,7 @@
 
 #include "sim/base/error.h"
 #include "sim/study/pickle.h"
+#include "sim/study/recording.h"
 
 namespace shardsim {
 
@@ -19,7 +21,9 @@ namespace {
 using nlohmann::json;
 
 constexpr Bytes kContext = 500 * kMiB;
+constexpr const char* kNoSize = "a size that is no whole number from 0 to 1 PiB";
 constexpr Bytes kLargest = 1024 * 1024 * kGiB;
+constexpr Bytes kEndless = int64_t{1} << 61;  // sums stop here
 
 std::optional<TraceAction> action_of(std::string_view name) {
   static const std::map<std::string_view, TraceAction> actions = {
@@ -36,6 +40,15 @@ std::optional<TraceAction> action_of(std::string_view name) {
   return it->second;
 }
 
+bool is_size(const json& v) { return v.is_number_integer() && v >= 0 && v <= kLargest; }
+
+// Of a snapshot; -1 where there is none.
+Bytes size_of(const ValueTree& tree, ValueTree::Id v) {
+  if (tree.kind(v) != ValueTree::Kind::integer) return -1;
+  const Bytes n = tree.integer(v);
+  return n >= 0 && n <= kLargest ? n : -1;
+}
+
 // Ties frees to allocs. A key is where a buffer is; several can be live under one key only where the
 // trace does not say more.
 class Matcher {
@@ -44,7 +57,7 @@ class Matcher {
 
   // The rows are complete when the key's buffers are known; false: the row was left out.
   bool add(TraceRow row, uint64_t key) {
-    if (row.bytes < 0 || row.bytes > kLargest) return left_out("sizes below 0 or above 1 PiB");
+    if (row.bytes < 0 || row.bytes > kLargest) return left_out(kNoSize);
     const auto at = static_cast<uint32_t>(trace_.rows.size());
     Live& live = live_[key];
     switch (row.action) {
@@ -143,22 +156,23 @@ MemoryTrace recorded_memory_trace(const json& recording, const std::string& file
   t.placed = true;
   try {
     const json environment = recording.value("environment", json::object());
+    if (!environment.is_object()) throw Error("'environment' is an object in a recording");
     for (const char* key : {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"})
       if (environment.contains(key)) t.settings_text = environment[key].get<std::string>();
     t.settings = parse_allocator_settings(t.settings_text);
     DeviceMemory device;
-    if (environment.contains("FAKE_MEM_GIB"))
-      device.total = static_cast<Bytes>(std::stod(environment["FAKE_MEM_GIB"].get<std::string>()) *
-                                        static_cast<double>(kGiB));
+    device.total = environment_device(environment);
     device.outside = kContext;
     t.device = device;
     const json memory = recording.value("memory", json::array());
     for (const json& m : memory)
       if (m.contains("reserved_peak"))
-        t.reserved_peak = std::max(t.reserved_peak.value_or(0), m["reserved_peak"].get<Bytes>());
+        t.reserved_peak =
+            std::max(t.reserved_peak.value_or(0), recorded_whole(m["reserved_peak"], 0, kLargest));
 
     Matcher matcher(t);
     t.streams.push_back("s0");
+    if (!recording.at("allocator").is_array()) throw Error("'allocator' is a list in a recording");
     for (const json& r : recording.at("allocator")) {
       const auto action = action_of(r.at(0).get<std::string>());
       if (!action) {
@@ -167,7 +181,11 @@ MemoryTrace recorded_memory_trace(const json& recording, const std::string& file
       }
       TraceRow row;
       row.action = *action;
-      row.segment = r.at(1).get<int32_t>();
+      if (!is_size(r.at(2)) || !is_size(r.at(3))) {
+        matcher.left_out(kNoSize);
+        continue;
+      }
+      row.segment = static_cast<int32_t>(recorded_whole(r.at(1), -1, INT32_MAX - 1));
       row.offset = r.at(2).get<Bytes>();
       row.bytes = r.at(3).get<Bytes>();
       row.stream = dense_stream(t.streams, r.at(4).get<std::string>());
@@ -176,6 +194,8 @@ MemoryTrace recorded_memory_trace(const json& recording, const std::string& file
       matcher.add(row, static_cast<uint64_t>(row.segment + 1) << 44 ^ place);
     }
   } catch (const json::exception& e) {
+    throw Error(std::string("this is not a recording: ") + e.what(), {file});
+  } catch (const Error& e) {
     throw Error(std::string("this is not a recording: ") + e.what(), {file});
   }
   return t;
@@ -212,7 +232,7 @@ MemoryTrace snapshot_memory_trace(const ValueTree& snapshot, const std::string& 
     }
     Entry entry;
     entry.row.action = *action;
-    entry.row.bytes = snapshot.integer(snapshot.get(e, "size"));
+    entry.row.bytes = size_of(snapshot, snapshot.get(e, "size"));
     entry.row.stream = stream_of(e);
     entry.address = static_cast<uint64_t>(snapshot.integer(snapshot.get(e, "addr")));
     entry.frames = snapshot.get(e, "frames");
@@ -241,19 +261,19 @@ MemoryTrace snapshot_memory_trace(const ValueTree& snapshot, const std::string& 
     if (snapshot.integer(snapshot.get(s, "device")) != device) continue;
     auto at = static_cast<uint64_t>(snapshot.integer(snapshot.get(s, "address")));
     for (const ValueTree::Id b : snapshot.list(snapshot.get(s, "blocks"))) {
-      const Bytes size = snapshot.integer(snapshot.get(b, "size"));
+      const Bytes size = size_of(snapshot, snapshot.get(b, "size"));
       const ValueTree::Id address = snapshot.get(b, "address");
       if (address != ValueTree::kAbsent) at = static_cast<uint64_t>(snapshot.integer(address));
       if (snapshot.text(snapshot.get(b, "state")) == "active_allocated" && seen.count(at) == 0) {
         Entry e;
         e.address = at;
-        const Bytes requested = snapshot.integer(snapshot.get(b, "requested_size"));
+        const Bytes requested = size_of(snapshot, snapshot.get(b, "requested_size"));
         e.row.bytes = requested > 0 ? requested : size;
         e.row.stream = stream_of(s);
         e.frames = snapshot.get(b, "frames");
         before[at] = e;
       }
-      at += static_cast<uint64_t>(size);
+      at += static_cast<uint64_t>(std::max<Bytes>(size, 0));
     }
   }
 
@@ -266,7 +286,7 @@ MemoryTrace snapshot_memory_trace(const ValueTree& snapshot, const std::string& 
   };
   for (auto& [address, e] : before) {
     e.row.action = TraceAction::alloc;
-    matcher.add(e.row, address);
+    if (!matcher.add(e.row, address)) continue;
     name_origin(e);
     std::string& origin = t.buffers.back().origin;
     origin = origin.empty() ? "before the history" : origin + " (before the history)";
@@ -276,28 +296,34 @@ MemoryTrace snapshot_memory_trace(const ValueTree& snapshot, const std::string& 
     if (matcher.add(e.row, e.address) && e.row.action == TraceAction::alloc) name_origin(e);
   // Numbers of segments, for the reserved peak that was recorded: what the history adds and takes.
   Bytes reserved = 0, highest = 0;
+  const auto add = [&](Bytes n) { reserved = std::clamp(reserved + n, -kEndless, kEndless); };
   for (const ValueTree::Id s : snapshot.list(snapshot.get(snapshot.root(), "segments")))
     if (snapshot.integer(snapshot.get(s, "device")) == device)
-      reserved += snapshot.integer(snapshot.get(s, "total_size"));
+      add(std::max<Bytes>(size_of(snapshot, snapshot.get(s, "total_size")), 0));
+  std::erase_if(entries, [](const Entry& e) { return e.row.bytes < 0; });
   for (const Entry& e : entries) {
     if (e.row.action == TraceAction::segment_alloc || e.row.action == TraceAction::segment_map)
-      reserved -= e.row.bytes;
+      add(-e.row.bytes);
     if (e.row.action == TraceAction::segment_free || e.row.action == TraceAction::segment_unmap)
-      reserved += e.row.bytes;
+      add(e.row.bytes);
   }
   highest = reserved;  // as the history begins
   for (const Entry& e : entries) {
     if (e.row.action == TraceAction::segment_alloc || e.row.action == TraceAction::segment_map)
-      reserved += e.row.bytes;
+      add(e.row.bytes);
     if (e.row.action == TraceAction::segment_free || e.row.action == TraceAction::segment_unmap)
-      reserved -= e.row.bytes;
+      add(-e.row.bytes);
     highest = std::max(highest, reserved);
   }
-  if (highest > 0) t.reserved_peak = highest;
+  // More than any device holds is no figure.
+  if (highest > 0 && highest <= kLargest) t.reserved_peak = highest;
   return t;
 }
 
 MemoryTrace read_memory_trace(const std::string& path, int device) {
+  std::error_code no_status;
+  if (std::filesystem::is_directory(path, no_status))
+    throw Error("this is a folder", {path}, "give a recording or a memory snapshot");
   std::ifstream in(path, std::ios::binary);
   if (!in) throw Error("cannot read the trace", {path}, "give a recording or a memory snapshot");
   const std::string bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
@@ -310,7 +336,7 @@ MemoryTrace read_memory_trace(const std::string& path, int device) {
   if (tree.get(tree.root(), "allocator") == ValueTree::kAbsent)
     throw Error("the file holds no history of allocations", {path},
                 "a recording has 'allocator', a memory snapshot 'device_traces'");
-  MemoryTrace t = recorded_memory_trace(json::parse(bytes), path);
+  MemoryTrace t = recorded_memory_trace(parse_json(bytes, path), path);
   if (t.rows.empty())
     throw Error("the recording keeps no history of allocations", {path},
                 "its list 'allocator' is empty");

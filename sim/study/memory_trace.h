@@ -7,7 +7,8 @@
 // Where rows do not say enough: in a recording all buffers of segment -1, which was there before the
 // history began, are at offset 0; a free there ends the latest alloc of that many bytes. Buffers of a
 // snapshot that were there before its history are taken as allocated first, in the order of their
-// addresses. Rows that make no sense (a free of nothing) are counted by kind and left out.
+// addresses. Rows that make no sense (a free of nothing, a size that is no whole number from 0 to
+// 1 PiB) are counted by kind and left out.
 #pragma once
 
 #include <map>

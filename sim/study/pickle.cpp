@@ -13,7 +13,10 @@ namespace shardsim {
 
 int64_t ValueTree::integer(Id v) const {
   const Kind k = kind(v);
-  if (k == Kind::real) return static_cast<int64_t>(nodes_[v].real);
+  if (k == Kind::real) {
+    const double x = nodes_[v].real;
+    return x > -9.2e18 && x < 9.2e18 ? static_cast<int64_t>(x) : 0;
+  }
   return k == Kind::integer || k == Kind::boolean ? nodes_[v].number : 0;
 }
 

@@ -1,9 +1,11 @@
 #include "sim/study/recorded_program.h"
 
+#include <algorithm>
 #include <functional>
 #include <map>
 
 #include "sim/base/error.h"
+#include "sim/config/limits.h"
 #include "sim/memory/allocator_settings.h"
 
 namespace shardsim {
@@ -12,13 +14,26 @@ namespace {
 
 using nlohmann::json;
 
+// As sim/config bounds a scenario's keys. Blocks: each is compared with its recording, call by call.
+constexpr int64_t kMostSteps = 64;
+constexpr int64_t kMostMicroBatch = 1 << 20;
+constexpr int64_t kMostSeqLen = 1 << 24;
+constexpr int64_t kMostGradAccum = 1 << 16;
+constexpr int64_t kMostRanks = 1 << 17;
+constexpr int64_t kMostBlocks = 10'000;
+constexpr size_t kMostParameters = 100'000;
+constexpr int64_t kMostHidden = 1 << 20;
+constexpr int64_t kMostFfn = 1 << 22;
+constexpr int64_t kMostHeads = 1 << 16;
+constexpr int64_t kMostFeatures = 1 << 24;  // of a linear, a side of a bare parameter, a vocabulary
+
 // Thrown with the reason; caught in recorded_program.
 struct Skip {
   std::string reason;
 };
 
 [[noreturn]] void skip(const std::string& key, const json& value) {
-  throw Skip{key + " = " + value.dump()};
+  throw Skip{key + " = " + brief(value)};
 }
 
 // False, null, zero, empty: the runner's own notion of "not set".
@@ -31,6 +46,7 @@ using Reader = std::function<void(const json&)>;
 using Readers = std::map<std::string, Reader>;
 
 void read(const std::string& path, const json& object, const Readers& readers) {
+  if (!object.is_object()) skip(path.substr(0, path.size() - 1), object);
   for (const auto& [key, value] : object.items()) {
     const auto it = readers.find(key);
     if (it != readers.end())
@@ -46,9 +62,22 @@ DType dtype(const std::string& key, const json& v) {
   skip(key, v);
 }
 
-int64_t whole(const std::string& key, const json& v) {
-  if (!v.is_number_integer() || v < 0 || v > (int64_t{1} << 40)) skip(key, v);
+int64_t whole(const std::string& key, const json& v, int64_t low, int64_t high) {
+  if (!v.is_number_integer() || v < low || v > high) skip(key, v);
   return v.get<int64_t>();
+}
+
+const json& list(const std::string& key, const json& v, size_t low, size_t high) {
+  if (!v.is_array() || v.size() < low) skip(key, v);
+  if (v.size() > high) throw Skip{key + " = a list of " + std::to_string(v.size())};
+  return v;
+}
+
+std::string word(const std::string& key, const json& object, const std::string& otherwise) {
+  const auto it = object.find(key);
+  if (it == object.end()) return otherwise;
+  if (!it->is_string()) skip(key, *it);
+  return it->get<std::string>();
 }
 
 bool flag(const std::string& key, const json& v) {
@@ -59,64 +88,74 @@ bool flag(const std::string& key, const json& v) {
 Reshard reshard(const std::string& key, const json& v) {
   if (v.is_null()) return {};
   if (v.is_boolean()) return {v.get<bool>() ? Reshard::Kind::yes : Reshard::Kind::no, 0};
-  return {Reshard::Kind::to, whole(key, v)};
+  return {Reshard::Kind::to, whole(key, v, 1, kMostRanks)};
 }
 
 LinearShape linear(const std::string& key, const json& v) {
   if (!v.is_array() || v.size() != 2) skip(key, v);
-  return {whole(key, v[0]), whole(key, v[1])};
+  return {whole(key, v[0], 1, kMostFeatures), whole(key, v[1], 1, kMostFeatures)};
 }
 
 void read_model(const json& m, Scenario& s) {
   Architecture& a = s.model;
-  const std::string kind = m.value("kind", "llama");
+  if (!m.is_object()) skip("model", m);
+  const std::string kind = m.contains("kind") && m["kind"].is_string()
+                               ? m["kind"].get<std::string>()
+                           : m.contains("kind") ? ""
+                                                : "llama";
   a.naming = Naming::recorder;
   a.model_type = kind;
   a.name = kind;
   const bool llama = kind == "llama", stack = kind == "stack", bag = kind == "bag";
   if (!llama && !stack && !bag) skip("model.kind", m["kind"]);
   a.family = llama ? Family::llama : stack ? Family::stack : Family::bag;
-  const auto size = [](const char* key, int64_t& to) {
-    return Reader([key, &to](const json& v) { to = whole(std::string("model.") + key, v); });
+  const auto size = [](const char* key, int64_t& to, int64_t high) {
+    return Reader(
+        [key, &to, high](const json& v) { to = whole(std::string("model.") + key, v, 1, high); });
   };
   const auto truth = [](const char* key, bool& to) {
     return Reader([key, &to](const json& v) { to = flag(std::string("model.") + key, v); });
   };
-  Readers readers{{"kind", [](const json&) {}}, {"hidden", size("hidden", a.hidden)}};
+  Readers readers{{"kind", [](const json&) {}}, {"hidden", size("hidden", a.hidden, kMostHidden)}};
   if (llama) {
-    readers["ffn"] = size("ffn", a.ffn);
-    readers["layers"] = size("layers", a.layers);
-    readers["heads"] = size("heads", a.heads);
-    readers["kv_heads"] = size("kv_heads", a.kv_heads);
-    readers["head_dim"] = size("head_dim", a.head_dim);
-    readers["vocab"] = size("vocab", a.vocab);
+    readers["ffn"] = size("ffn", a.ffn, kMostFfn);
+    readers["layers"] = size("layers", a.layers, kMostBlocks);
+    readers["heads"] = size("heads", a.heads, kMostHeads);
+    readers["kv_heads"] = size("kv_heads", a.kv_heads, kMostHeads);
+    readers["head_dim"] = size("head_dim", a.head_dim, kMostHeads);
+    readers["vocab"] = size("vocab", a.vocab, kMostFeatures);
     readers["tied"] = truth("tied", a.tied);
   } else {
     readers["input_grad"] = truth("input_grad", a.input_grad);
     readers["root_linear"] = [&](const json& v) { a.root_first = linear("model.root_linear", v); };
     readers["root_last"] = [&](const json& v) { a.root_last = linear("model.root_last", v); };
     readers["blocks"] = [&](const json& v) {
-      for (const json& block : v) {
+      const std::string key = "model.blocks";
+      size_t count = 0;
+      for (const json& block : list(key, v, 1, kMostBlocks)) {
+        count += list(key, block, 1, kMostParameters).size();
+        if (count > kMostParameters)
+          throw Skip{key + " = " + std::to_string(count) + " parameters and more"};
         if (stack) {
           auto& b = a.linear_blocks.emplace_back();
-          for (const json& l : block) b.push_back(linear("model.blocks", l));
+          for (const json& l : block) b.push_back(linear(key, l));
         } else {
           auto& b = a.bag_blocks.emplace_back();
           for (const json& dims : block) {
             auto& shape = b.emplace_back();
-            for (const json& d : dims) shape.push_back(whole("model.blocks", d));
-            if (shape.empty() || shape.size() > 3) skip("model.blocks", v);
+            for (const json& d : list(key, dims, 1, 3))
+              shape.push_back(whole(key, d, 1, kMostFeatures));
           }
         }
       }
     };
     const auto indices = [&](const char* key, std::vector<int64_t>& to) {
       readers[key] = [key, &to, &m](const json& v) {
-        for (const json& i : v) {
-          to.push_back(whole(std::string("model.") + key, i));
-          if (to.back() >= static_cast<int64_t>(m.value("blocks", json::array()).size()))
-            skip(std::string("model.") + key, v);
-        }
+        const std::string name = std::string("model.") + key;
+        const auto blocks = m.find("blocks");
+        const int64_t count = blocks == m.end() ? 0 : static_cast<int64_t>(blocks->size());
+        for (const json& i : list(name, v, 0, kMostBlocks))
+          to.push_back(whole(name, i, 0, count - 1));
       };
     };
     indices("calls", a.calls);
@@ -125,26 +164,48 @@ void read_model(const json& m, Scenario& s) {
     if (bag) readers["scale"] = truth("scale", a.scale);
   }
   readers["frozen"] = [&](const json& v) {
-    for (const json& part : v) s.training.frozen.push_back("*" + part.get<std::string>() + "*");
+    for (const json& part : list("model.frozen", v, 0, kMostParameters)) {
+      if (!part.is_string()) skip("model.frozen", part);
+      s.training.frozen.push_back("*" + part.get<std::string>() + "*");
+    }
   };
   read("model.", m, readers);
-  if (llama && a.head_dim == 0 && a.heads > 0) a.head_dim = a.hidden / a.heads;
+  const auto required = [&](const char* key, bool there) {
+    if (!there) skip(std::string("model.") + key, m.value(key, json()));
+  };
+  required("hidden", a.hidden > 0);
+  if (!llama) {
+    required("blocks", !a.linear_blocks.empty() || !a.bag_blocks.empty());
+    return;
+  }
+  required("ffn", a.ffn > 0);
+  required("layers", a.layers > 0);
+  required("vocab", a.vocab > 0);
+  required("heads", a.heads > 0 && (a.head_dim > 0 || a.hidden % a.heads == 0));
+  required("kv_heads", a.kv_heads > 0 && a.heads % a.kv_heads == 0);
+  if (a.head_dim == 0) a.head_dim = a.hidden / a.heads;
 }
 
 void read_setters(const json& v, Scenario& s) {
-  for (const json& setter : v) {
-    const std::string module = setter.at(0), method = setter.at(1);
+  for (const json& setter : list("setters", v, 0, kMostBlocks)) {
+    if (!setter.is_array() || setter.size() < 2 || !setter[0].is_string() || !setter[1].is_string())
+      skip("setters", setter);
+    const std::string module = setter[0], method = setter[1];
     if (method == "set_separate_reduce_scatter_group" && module.empty() && setter.size() == 2) {
       s.training.fsdp2.separate_reduce_scatter_group = true;
     } else if (method == "set_reduce_scatter_max_input_buffers" && setter.size() == 3) {
       // The maximum over groups wins, so one setter speaks for all.
-      s.training.fsdp2.reduce_scatter_max_input_buffers = std::max(
-          s.training.fsdp2.reduce_scatter_max_input_buffers, whole("setters." + method, setter[2]));
+      s.training.fsdp2.reduce_scatter_max_input_buffers =
+          std::max(s.training.fsdp2.reduce_scatter_max_input_buffers,
+                   whole("setters." + method, setter[2], 1, kMostBlocks));
     } else if (method == "set_keep_unsharded_storage" && module.empty() && setter.size() == 3) {
       s.training.fsdp2.keep_unsharded_storage = flag("setters." + method, setter[2]);
     } else if (method == "set_gradient_divide_factor" && setter.size() == 3) {
       StateSetting x;
       x.pattern = module;
+      const bool number = setter[2].is_number();
+      if (!number || !(setter[2] >= 1e-6) || !(setter[2] <= 1e9))
+        skip("setters." + method, setter[2]);
       x.gradient_divide_factor = setter[2].get<double>();
       s.training.fsdp2.settings.push_back(x);
     } else if (method == "set_force_sum_reduction_for_comms" && setter.size() == 3) {
@@ -167,9 +228,9 @@ void read_case(const json& c, RecordedProgram& r) {
   Scenario& s = r.scenario;
   Training& t = s.training;
   Fsdp2Options& f = t.fsdp2;
-  const std::string runner = c.value("runner", "run_memory.py");
+  const std::string runner = word("runner", c, "run_memory.py");
   if (runner != "run_fsdp2.py") skip("runner", json(runner));
-  if (c.value("strategy", "fsdp2") != "fsdp2") skip("strategy", c["strategy"]);
+  if (word("strategy", c, "fsdp2") != "fsdp2") skip("strategy", c["strategy"]);
   t.micro_batch = 1;
   t.seq_len = 128;
   t.mesh.shard = 8;
@@ -188,13 +249,16 @@ void read_case(const json& c, RecordedProgram& r) {
       {"keep_allocator", nothing},
       {"environment", nothing},
       {"note", nothing},
-      {"shard", [&](const json& v) { t.mesh.shard = whole("shard", v); }},
-      {"replicate", [&](const json& v) { t.mesh.replicate = whole("replicate", v); }},
+      {"shard", [&](const json& v) { t.mesh.shard = whole("shard", v, 1, kMostRanks); }},
+      {"replicate",
+       [&](const json& v) { t.mesh.replicate = whole("replicate", v, 1, kMostRanks); }},
       {"model", [&](const json& v) { read_model(v, s); }},
-      {"steps", [&](const json& v) { r.steps = whole("steps", v); }},
-      {"micro_batch", [&](const json& v) { t.micro_batch = whole("micro_batch", v); }},
-      {"seq_len", [&](const json& v) { t.seq_len = whole("seq_len", v); }},
-      {"grad_accum", [&](const json& v) { t.grad_accum = whole("grad_accum", v); }},
+      {"steps", [&](const json& v) { r.steps = whole("steps", v, 1, kMostSteps); }},
+      {"micro_batch",
+       [&](const json& v) { t.micro_batch = whole("micro_batch", v, 1, kMostMicroBatch); }},
+      {"seq_len", [&](const json& v) { t.seq_len = whole("seq_len", v, 1, kMostSeqLen); }},
+      {"grad_accum",
+       [&](const json& v) { t.grad_accum = whole("grad_accum", v, 1, kMostGradAccum); }},
       {"storage", [&](const json& v) { t.precision.storage = dtype("storage", v); }},
       {"input_dtype", [&](const json& v) { t.input_dtype = dtype("input_dtype", v); }},
       {"float_loss", [&](const json& v) { t.float_loss = flag("float_loss", v); }},
@@ -242,6 +306,7 @@ void read_case(const json& c, RecordedProgram& r) {
        [&](const json& v) { f.reshard_after_forward = reshard("reshard_after_forward", v); }},
       {"block_reshard",
        [&](const json& v) {
+         if (!v.is_object() || v.size() > kMostParameters) skip("block_reshard", v);
          for (const auto& [block, value] : v.items())
            f.overrides.push_back({"layers." + block, reshard("block_reshard", value)});
        }},
@@ -249,11 +314,15 @@ void read_case(const json& c, RecordedProgram& r) {
        [&](const json& v) {
          read("prefetch.", v,
               {{"forward",
-                [&](const json& x) { f.forward_prefetch = whole("prefetch.forward", x); }},
+                [&](const json& x) {
+                  f.forward_prefetch = whole("prefetch.forward", x, 0, kMostBlocks);
+                }},
                {"backward",
-                [&](const json& x) { f.backward_prefetch = whole("prefetch.backward", x); }},
+                [&](const json& x) {
+                  f.backward_prefetch = whole("prefetch.backward", x, 0, kMostBlocks);
+                }},
                {"root_forward", [&](const json& x) {
-                  f.root_forward_prefetch = whole("prefetch.root_forward", x);
+                  f.root_forward_prefetch = whole("prefetch.root_forward", x, 0, kMostBlocks);
                 }}});
        }},
       {"no_sync", micro("no_sync", f.requires_gradient_sync)},
@@ -262,7 +331,9 @@ void read_case(const json& c, RecordedProgram& r) {
       // The runner looks at it only together with no_sync.
       {"reshard_after_backward_last_only",
        [&](const json& v) {
-         if (flag("reshard_after_backward_last_only", v) && c.value("no_sync", false))
+         const auto no_sync = c.find("no_sync");
+         if (flag("reshard_after_backward_last_only", v) && no_sync != c.end() &&
+             flag("no_sync", *no_sync))
            f.reshard_after_backward = Micro::last;
        }},
       {"activation_checkpointing",
@@ -328,32 +399,42 @@ void read_case(const json& c, RecordedProgram& r) {
 }
 
 void read_environment(const json& e, Scenario& s) {
-  const auto number = [](const std::string& key, const json& v) {
-    try {
-      return v.is_string() ? std::stod(v.get<std::string>()) : v.get<double>();
-    } catch (const std::exception&) {
-      skip("environment." + key, v);
-    }
+  const auto number = [](const std::string& key, const json& v, double low, double high) {
+    const auto x = environment_number(v, low, high);
+    if (!x) skip("environment." + key, v);
+    return *x;
   };
   double gib = 80;
+  const double context =
+      static_cast<double>(s.cluster.gpu.context_bytes + 1) / static_cast<double>(kGiB);
   for (const auto& [key, value] : e.items()) {
     FlatCost& f = s.cost.flat;
     if (key == "FAKE_KERNEL_US")
-      f.kernel_us = number(key, value);
+      f.kernel_us = number(key, value, 0, 1e6);
     else if (key == "FAKE_TFLOPS")
-      f.gemm_tflops = number(key, value);
+      f.gemm_tflops = number(key, value, 0.01, 1e6);
     else if (key == "FAKE_BUS_GBPS")
-      f.bus_gbps = number(key, value);
+      f.bus_gbps = number(key, value, 0.001, 1e6);
     else if (key == "FAKE_HOST_US")
-      f.host_us = number(key, value);
+      f.host_us = number(key, value, 0, 1e6);
     else if (key == "FAKE_MEM_GIB")
-      gib = number(key, value);
+      gib = number(key, value, context, 1024 * 1024);
     else if (key == "PYTORCH_CUDA_ALLOC_CONF" && value.is_string())
       s.training.allocator = value.get<std::string>();
     else
       skip("environment." + key, value);
   }
   s.cluster.gpu.memory_bytes = static_cast<Bytes>(gib * static_cast<double>(kGiB));
+}
+
+// The scenario with what the joint limits look at besides; no time depends on the device's memory.
+Scenario bounded(Scenario s) {
+  s.cluster.gpu.memory_gbps = 1e6;
+  Architecture& a = s.model;
+  if (a.family != Family::llama)
+    a.layers = static_cast<int64_t>(
+        std::max({a.linear_blocks.size(), a.bag_blocks.size(), a.calls.size()}));
+  return s;
 }
 
 }  // namespace
@@ -372,6 +453,7 @@ RecordedProgram recorded_program(const json& program, const json& environment,
     if (!torch.starts_with("2.15")) skip("torch", json(torch));
     read_environment(environment, s);
     read_case(program, r);
+    if (s.training.mesh.world() > kMostRanks) skip("replicate", json(s.training.mesh.replicate));
     s.cluster.gpus_per_node = 8;
     s.cluster.nodes = static_cast<int>(ceil_div(s.training.mesh.world(), 8));
     s.options.max_steps = r.steps;
@@ -381,6 +463,8 @@ RecordedProgram recorded_program(const json& program, const json& environment,
     } catch (const Error& e) {
       throw Skip{std::string("environment.PYTORCH_CUDA_ALLOC_CONF = ") + e.what()};
     }
+    if (const std::string why = too_large(bounded(s)); !why.empty())
+      throw Skip{"case: too large: " + why};
   } catch (const Skip& e) {
     r.skipped = e.reason;
   } catch (const json::exception& e) {

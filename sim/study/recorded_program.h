@@ -1,6 +1,7 @@
 // The scenario that a recording's program describes: its `case`, `environment` and `torch`, and
 // nothing else of the file. A key or value that this build has no way to express makes it skipped,
-// with that key and value as the reason.
+// with that key and value as the reason. Sizes are bounded as a scenario's are (sim/config), each by
+// itself and together.
 #pragma once
 
 #include <string>

@@ -14,13 +14,14 @@ struct StepFlops {
 
 StepFlops step_flops(const Schedule& schedule) {
   StepFlops f;
+  bool counts = false;
   schedule.for_each([&](const Instr& in, const Segment&) {
     if (in.kind == Kind::Mark && schedule.marks[in.a].begins_step) {
-      // The mark after the last step begins none.
-      if (&schedule.marks[in.a] != &schedule.marks.back()) f = {};
+      counts = schedule.step_follows(in.a);
+      if (counts) f = {};
       return;
     }
-    if (in.kind != Kind::Launch) return;
+    if (in.kind != Kind::Launch || !counts) return;
     const Work& w = schedule.works[in.a];
     if (w.kind != WorkKind::Gemm && w.kernel != KernelClass::attention) return;
     f.all += w.flops;

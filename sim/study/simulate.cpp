@@ -14,6 +14,28 @@ CostTable price(const Scenario& scenario, const Schedule& schedule) {
              : roofline_costs(scenario.cluster, schedule);
 }
 
+namespace {
+
+// The model and its groups. What only shows here is still a mistake at a place of the scenario.
+void lay_out(const Scenario& scenario, Simulation& s) {
+  const Training& t = scenario.training;
+  try {
+    s.model = build_model(scenario.model);
+    freeze(s.model, t.frozen);
+    s.plan = build_plan(s.model, t);
+  } catch (const Error& e) {
+    const std::string_view what = e.what();
+    const Place& place = what.starts_with("wrap:")    ? t.wrap_place
+                         : what.starts_with("fsdp2.") ? t.fsdp2_place
+                         : what.starts_with("frozen") ? t.frozen_place
+                                                      : e.place();
+    if (place.line == 0 || e.place().line != 0) throw;
+    throw Error(std::string("training.") + e.what(), place, e.hint());
+  }
+}
+
+}  // namespace
+
 std::unique_ptr<Machine> make_machine(const Scenario& scenario) {
   const AllocatorSettings settings = [&] {
     try {
@@ -44,9 +66,7 @@ void simulate(const Scenario& scenario, Until until, Simulation& s) {
   s.trace.clear();
   s.steps = 0;
   s.steady = false;
-  s.model = build_model(scenario.model);
-  freeze(s.model, scenario.training.frozen);
-  s.plan = build_plan(s.model, scenario.training);
+  lay_out(scenario, s);
   TrainingProgram program(s.model, s.plan, scenario, s.schedule);
   program.initialize();
   const std::unique_ptr<Machine> machine = make_machine(scenario);

@@ -11,6 +11,7 @@ update=no
 if [[ ${1:-} == --update ]]; then update=yes; shift; fi
 if [[ $# -lt 2 ]]; then sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 1; fi
 program=$(realpath "$1"); shift
+if [[ ! -x $program ]]; then echo "no program at $program" >&2; exit 1; fi
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

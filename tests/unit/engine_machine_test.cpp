@@ -217,8 +217,8 @@ TEST(EngineMachine, MarksAndLiveBytes) {
   EXPECT_EQ(t.marks[3].allocated_peak, 1536);  // counted anew from the step's begin
 }
 
-// Trace::peak is the last step's highest, and who held it.
-TEST(EngineMachine, PeakOfTheLastStep) {
+// Trace::peak is the highest of the run, and who held it.
+TEST(EngineMachine, PeakAndItsHolders) {
   HandSchedule h;
   const auto buffer = [&](Bytes bytes, Category category) {
     const uint32_t b = h.buffer(bytes);

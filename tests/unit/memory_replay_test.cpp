@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -108,6 +109,51 @@ ValueTree pickled(const std::vector<int>& bytes) {
   std::string text;
   for (const int b : bytes) text += static_cast<char>(b);
   return read_pickle(text, "test.pickle");
+}
+
+// One clear error, or rows that are counted; never a crash.
+TEST(MemoryReplay, NonsenseIsCountedOrRefused) {
+  using nlohmann::json;
+  const auto recorded = [](const json& rows, const json& environment = json::object()) {
+    return recorded_memory_trace({{"environment", environment}, {"allocator", rows}}, "f.json");
+  };
+  for (const char* gib : {"", "x", "1e999", "-1"})
+    EXPECT_THROW(recorded(json::array(), {{"FAKE_MEM_GIB", gib}}), Error) << gib;
+  EXPECT_THROW(recorded(5), Error);
+  EXPECT_THROW(recorded({{"alloc"}}), Error);
+  EXPECT_THROW(recorded({{"alloc", 1 << 20, 0, 512, 7}}), Error);
+  EXPECT_THROW(recorded({{"alloc", INT64_MAX, 0, 512, "s0"}}), Error);
+  const json rows = {{"alloc", 0, 0, 0, "s0"},
+                     {"alloc", 0, 512, 1.5, "s0"},
+                     {"alloc", 0, 512, -512, "s0"},
+                     {"alloc", 0, 512, int64_t{1} << 62, "s0"},
+                     {"alloc", 0, 512, UINT64_MAX, "s0"},
+                     {"alloc", 0, 512, "many", "s0"},
+                     {"free_requested", 0, 512, 512, "s0"}};
+  MemoryTrace t = recorded(rows);
+  EXPECT_EQ(t.rows.size(), 1u);
+  EXPECT_EQ(t.left_out.at("a size that is no whole number from 0 to 1 PiB"), 5);
+  EXPECT_EQ(t.left_out.at("free_requested of nothing that was allocated"), 1);
+  MemoryReplayOptions options;
+  EXPECT_EQ(replay_memory(t, options).allocated_peak, 0);  // 0 bytes take no block
+  options.check = true;
+  EXPECT_EQ(replay_memory(t, options).check->allocs, 1);
+  options.check = false;
+
+  const std::string text = R"({"device_traces": [[
+    {"action": "alloc", "addr": 4096, "size": 0, "stream": 0},
+    {"action": "alloc", "addr": 8192, "size": "many", "stream": 0},
+    {"action": "alloc", "addr": 8192, "size": 1.5, "stream": "x"},
+    {"action": "segment_map", "addr": 1e300, "size": 4611686018427387904},
+    {"action": "segment_map", "addr": [], "size": 1e300},
+    {"action": "free_requested", "addr": 4096, "size": -5}, 7, null]],
+    "segments": [{"device": 0, "address": 0, "total_size": 1e300,
+                  "blocks": [{"size": -1, "state": "active_allocated"}, 5]}]})";
+  t = snapshot_memory_trace(read_json_tree(text, "f.json"), "f.json");
+  EXPECT_EQ(t.rows.size(), 1u);
+  EXPECT_GE(t.left_out.at("a size that is no whole number from 0 to 1 PiB"), 5);
+  replay_memory(t, options);
+  EXPECT_THROW(read_memory_trace(SHARDSIM_SOURCE_DIR "/tests"), Error);
 }
 
 // {"a": [1, -2, 2**33], "b": None, "c": 0.5} as Python writes it, protocol 2.

@@ -80,6 +80,36 @@ TEST(AllocatorScripts, FindsADifference) {
   EXPECT_FALSE(conform_allocator_script(file).allocator.has_value());
 }
 
+// Neither a crash nor a skip: what cannot be read is an error.
+TEST(AllocatorScripts, MalformedIsAnError) {
+  using nlohmann::json;
+  const json good = read(SHARDSIM_SOURCE_DIR "/tests/recordings/allocator/vector_15.json");
+  const auto play = [&](const std::string& part, const json& value) {
+    json file = good;
+    file[json::json_pointer(part)] = value;
+    return conform_allocator_script(file);
+  };
+  for (const json& script :
+       {json(5), json("alloc"), json(nullptr), json{5}, json{json::array()}, json{{"alloc"}},
+        json{{"alloc", "a", "many"}}, json{{"alloc", "a", 1.5}}, json{{"alloc", "a", -1}},
+        json{{"alloc", "a", UINT64_MAX}}, json{{"alloc", "a", 512, -1}}, json{{"work", 1, -5}},
+        json{{"work", 1, 1e30}}, json{{"free", 7}}, json{{"fraction", 2}}, json{{7, "a"}}})
+    EXPECT_THROW(play("/script", script), Error) << script;
+  for (const json& steps : {json(5), json{5}, json{{"x"}}, json{{1.5}}, json{{-1}}})
+    EXPECT_THROW(play("/steps", steps), Error) << steps;
+  for (const json& final : {json(5), json{5}, json{{{"segment", 0}}}})
+    EXPECT_THROW(play("/final", final), Error) << final;
+  for (const json& total : {json("x"), json(-1), json(1.5), json(int64_t{1} << 62)})
+    EXPECT_THROW(play("/device_total", total), Error) << total;
+  EXPECT_THROW(play("/environment", 5), Error);
+  json file = good;
+  file.erase("device_total");
+  for (const char* gib : {"", "x", "1e999", "nan", "-1", "0"}) {
+    file["environment"] = {{"FAKE_MEM_GIB", gib}};
+    EXPECT_THROW(conform_allocator_script(file), Error) << gib;
+  }
+}
+
 TEST(AllocatorScripts, UnknownStepsAreSkipped) {
   nlohmann::json file = read(SHARDSIM_SOURCE_DIR "/tests/recordings/allocator/vector_15.json");
   file["script"][0][0] = "teleport";

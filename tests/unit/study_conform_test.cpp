@@ -369,6 +369,63 @@ TEST(StudyConform, Skips) {
             "");
 }
 
+// Each size by itself is bounded as a scenario's, and all of them together.
+TEST(StudyConform, SizesOutsideTheLimitsAreSkipped) {
+  const json stack = recording("fsdp2/basic_fp32"), llama = recording("fsdp2/tied");
+  const auto skipped = [](const json& file, const json& changes,
+                          const json& environment = json::object()) {
+    json program = file["case"], e = file["environment"];
+    program.merge_patch(changes);
+    e.update(environment);
+    return recorded_program(program, e, "2.15.0").skipped;
+  };
+  for (const char* key : {"shard", "replicate", "steps", "micro_batch", "seq_len", "grad_accum"}) {
+    EXPECT_EQ(skipped(stack, {{key, 0}}), std::string(key) + " = 0");
+    EXPECT_EQ(skipped(stack, {{key, -1}}), std::string(key) + " = -1");
+    EXPECT_EQ(skipped(stack, {{key, 1000000000}}), std::string(key) + " = 1000000000");
+    EXPECT_EQ(skipped(stack, {{key, 1.5}}), std::string(key) + " = 1.5");
+    EXPECT_EQ(skipped(stack, {{key, "8"}}), std::string(key) + " = \"8\"");
+    EXPECT_EQ(skipped(stack, {{key, UINT64_MAX}}), std::string(key) + " = 18446744073709551615");
+  }
+  for (const char* key : {"hidden", "ffn", "layers", "heads", "kv_heads", "vocab"})
+    for (const json& bad : {json(0), json(1000000000), json("many"), json::array()})
+      EXPECT_EQ(skipped(llama, {{"model", {{key, bad}}}}),
+                std::string("model.") + key + " = " + bad.dump());
+  EXPECT_EQ(skipped(llama, {{"model", {{"kv_heads", 3}}}}), "model.kv_heads = 3");
+  EXPECT_EQ(skipped(stack, {{"model", 5}}), "model = 5");
+  EXPECT_EQ(skipped(stack, {{"model", {{"blocks", json::array()}}}}), "model.blocks = []");
+  EXPECT_EQ(skipped(stack, {{"model", {{"blocks", 7}}}}), "model.blocks = 7");
+  EXPECT_EQ(skipped(stack, {{"model", {{"blocks", {{{1e9, 1e9}}}}}}}),
+            "model.blocks = 1000000000.0");
+  EXPECT_EQ(skipped(stack, {{"model", {{"blocks", {{{1000000000, 1000000000}}}}}}}),
+            "model.blocks = 1000000000");
+  json many = json::array();
+  for (int i = 0; i < 200'000; ++i) many.push_back({{1, 1}});
+  EXPECT_EQ(skipped(stack, {{"model", {{"blocks", many}}}}), "model.blocks = a list of 200000");
+  json wide = json::array();
+  for (int i = 0; i < 60'000; ++i) wide.push_back({1, 1});
+  EXPECT_EQ(skipped(stack, {{"model", {{"blocks", {wide, wide}}}}}),
+            "model.blocks = 120000 parameters and more");
+  EXPECT_EQ(skipped(stack, {{"model", {{"calls", {0, 99}}}}}), "model.calls = 99");
+  // Each is within its bound; 9,999 layers x 60,000 passes are not.
+  EXPECT_EQ(skipped(llama, {{"grad_accum", 60000}, {"model", {{"layers", 9999}}}})
+                .rfind("case: too large: ", 0),
+            0u);
+  EXPECT_EQ(skipped(stack, {{"optimizer", 3}}), "optimizer = 3");
+  EXPECT_EQ(skipped(stack, {{"setters", {{5}}}}), "setters = [5]");
+  EXPECT_EQ(skipped(stack, {{"setters", {{"", "set_gradient_divide_factor", 0}}}}),
+            "setters.set_gradient_divide_factor = 0");
+  EXPECT_EQ(skipped(stack, {{"block_reshard", 3}}), "block_reshard = 3");
+  EXPECT_EQ(skipped(stack, {{"no_such_key", std::string(1000, 'x')}}),
+            "no_such_key = \"" + std::string(79, 'x') + "...");
+  for (const char* key :
+       {"FAKE_KERNEL_US", "FAKE_TFLOPS", "FAKE_BUS_GBPS", "FAKE_HOST_US", "FAKE_MEM_GIB"})
+    for (const json& bad : {json("nan"), json("inf"), json("-1"), json("5x"), json(""),
+                            json("1e999"), json(nullptr), json(-1), json(true)})
+      EXPECT_EQ(skipped(stack, json::object(), {{key, bad}}),
+                std::string("environment.") + key + " = " + bad.dump());
+}
+
 // A program that is accepted and that PyTorch would refuse fails; it is not skipped.
 TEST(StudyConform, AcceptedButImpossible) {
   json file = recording("fsdp2/basic_fp32");
@@ -397,6 +454,36 @@ TEST(StudyConform, NotARecording) {
   file["sections"][1]["calls"][0] = {"memset", "stream"};
   EXPECT_NE(error_of(file), "");
   EXPECT_THROW(read_json(test::recording_path("no_such_file")), Error);
+  // Any other type in place of a part is an error, never a crash.
+  const json good = recording("fsdp2/basic_fp32");
+  const std::vector<json> others = {nullptr,       true,           -1,    1e300,     "x",
+                                    json::array(), json::object(), {{1}}, UINT64_MAX};
+  std::vector<json::json_pointer> parts;
+  for (const char* p :
+       {"/sections", "/sections/1", "/sections/1/until", "/sections/1/calls", "/sections/1/calls/0",
+        "/memory", "/memory/1", "/memory/1/phase", "/memory/1/allocated", "/memory/1/active_peak",
+        "/communicators", "/communicators/1", "/local_shapes", "/environment"})
+    parts.emplace_back(p);
+  for (size_t call = 0; call < good["sections"][1]["calls"].size() && call < 30; ++call)
+    for (size_t i = 0; i < good["sections"][1]["calls"][call].size(); ++i)
+      parts.push_back(json::json_pointer("/sections/1/calls") / call / i);
+  for (const auto& part : parts)
+    for (const json& other : others) {
+      json changed = good;
+      changed[part] = other;
+      try {
+        conform(read_recording(changed, "f.json"), false);
+      } catch (const Error&) {
+      }
+    }
+  // A call that ends too early.
+  json early = good;
+  for (json& call : early["sections"][1]["calls"])
+    if (call[0] == "all_gather") call = {"all_gather", "s1", 5};
+  EXPECT_NE(error_of(early), "");
+  const std::string deep(200'000, '[');
+  EXPECT_THROW(parse_json(deep, "f.json"), Error);
+  EXPECT_THROW(parse_json(R"({"a": 1e999})", "f.json"), Error);
 }
 
 // The first difference of each check only; ten lines around it with verbose.
