@@ -82,7 +82,7 @@ class Machine {
   Bytes stop_at_ = INT64_MAX;
   bool stopped_ = false;
   MemoryObserver* observer_ = nullptr;
-  std::unique_ptr<Clock> clock_;    // level blocks
+  std::unique_ptr<Clock> clock_;  // level blocks
   std::unique_ptr<CachingAllocator> allocator_;
 };
 

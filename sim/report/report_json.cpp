@@ -56,9 +56,8 @@ Json memory_json(const MemoryReport& m) {
   j["headroom_bytes"] = m.headroom();
   j["free_blocks_at_reserved_peak"] = Json::array();
   for (const FreeBlockRow& b : m.free_blocks)
-    j["free_blocks_at_reserved_peak"].push_back({{"bytes", b.size},
-                                                 {"segment_bytes", b.segment_size},
-                                                 {"left_by", b.left_by}});
+    j["free_blocks_at_reserved_peak"].push_back(
+        {{"bytes", b.size}, {"segment_bytes", b.segment_size}, {"left_by", b.left_by}});
   j["marks"] = Json::array();
   for (const MemoryRow& row : m.rows)
     j["marks"].push_back({{"mark", row.name},

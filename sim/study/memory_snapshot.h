@@ -23,8 +23,8 @@ struct FreeBlock {
 
 struct FreeAtPeak {
   Bytes allocated = 0, active = 0, reserved = 0;
-  Bytes free_in_use = 0;    // in segments that also hold tensors
-  Bytes free_whole = 0;     // whole segments
+  Bytes free_in_use = 0;           // in segments that also hold tensors
+  Bytes free_whole = 0;            // whole segments
   std::vector<FreeBlock> largest;  // first, at most `top`
 };
 
