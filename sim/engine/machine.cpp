@@ -171,11 +171,14 @@ void Machine::play(const Schedule& schedule, const CostTable& costs, Trace& trac
           const BufferId id = segment.buffer(in);
           const Buffer& b = schedule.buffers[id.v];
           if (allocator_ && !allocate(id, b, host, trace)) {
+            const auto failed_at = static_cast<uint32_t>(next_segment_);
             next_segment_ = schedule.segments.size();
             host_ = host;
             live_ = live;
             peak_ = peak;
             trace.peak_by_category = by_category_;
+            trace.peak_segment = failed_at;
+            trace.peak_instr = i;
             return;
           }
           const Bytes bytes = round_block(b.bytes);
@@ -186,6 +189,8 @@ void Machine::play(const Schedule& schedule, const CostTable& costs, Trace& trac
             trace.peak = live;
             trace.peak_by_category = by_category_;
             trace.peak_mark = static_cast<uint32_t>(trace.marks.size());
+            trace.peak_segment = static_cast<uint32_t>(next_segment_);
+            trace.peak_instr = i;
           }
           break;
         }

@@ -33,7 +33,7 @@ std::string phase_of(const std::string& mark) {
   return dot == std::string::npos ? mark : mark.substr(dot + 1);
 }
 
-Json memory_json(const MemoryReport& m) {
+Json memory_json(const MemoryReport& m, const std::vector<GroupRow>& groups) {
   Json j;
   j["peak_allocated_bytes"] = m.peak_allocated;
   j["peak_active_bytes"] = optional_bytes(m.peak_active);
@@ -44,8 +44,12 @@ Json memory_json(const MemoryReport& m) {
   for (int c = 0; c < kCategories; ++c)
     j["by_category"][std::string(name_of(static_cast<Category>(c)))] =
         m.by_category[static_cast<size_t>(c)];
+  j["by_group"] = Json::array();
+  for (size_t g = 0; g < m.by_group.size(); ++g)
+    j["by_group"].push_back({{"group", g < groups.size() ? Json(groups[g].name) : Json(nullptr)},
+                             {"bytes", m.by_group[g]}});
   j["by_phase"] = Json::object();
-  const int last = m.rows.empty() ? -1 : m.rows.back().step;
+  const int last = m.last_step();
   for (const MemoryRow& row : m.rows)
     if (row.step == last) j["by_phase"][phase_of(row.name)] = row.allocated_peak;
   j["oom"] = m.oom();
@@ -111,7 +115,7 @@ std::string report_json(const StepReport& r) {
                             {"duration_s", seconds(e.duration)},
                             {"waiting_on", e.waiting_on},
                             {"cause", name_of(e.cause)}});
-  j["memory"] = memory_json(r.memory);
+  j["memory"] = memory_json(r.memory, r.groups);
   j["groups"] = Json::array();
   for (const GroupRow& g : r.groups)
     j["groups"].push_back({{"name", g.name.empty() ? "(root)" : g.name},

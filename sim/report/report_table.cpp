@@ -129,6 +129,28 @@ void memory(Lines& out, const MemoryReport& m) {
   }
 }
 
+void memory_by_group(Lines& out, const StepReport& r) {
+  constexpr size_t kShown = 5;
+  const std::vector<Bytes>& by_group = r.memory.by_group;
+  std::vector<size_t> order;
+  for (size_t g = 0; g < by_group.size(); ++g)
+    if (by_group[g] > 0) order.push_back(g);
+  if (order.empty()) return;
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return by_group[a] > by_group[b]; });
+  out.add("");
+  if (order.size() > kShown)
+    out.add("the same by group, the {} largest of {}", kShown, order.size());
+  else
+    out.add("the same by group");
+  for (size_t i = 0; i < order.size() && i < kShown; ++i)
+    out.add("  {:<24}{:>12}",
+            order[i] < r.groups.size()
+                ? group_label(r.groups, GroupId{static_cast<uint32_t>(order[i])})
+                : "input and loss",
+            format_bytes(by_group[order[i]]));
+}
+
 // Level blocks: what the allocator holds by phase, and the holes in it.
 void blocks(Lines& out, const MemoryReport& m) {
   if (!m.peak_reserved) return;
@@ -136,7 +158,7 @@ void blocks(Lines& out, const MemoryReport& m) {
   out.add("peaks by phase, since the step began");
   out.add("  {:<28}{:>12}{:>12}{:>12}{:>12}", "before the mark", "allocated", "active", "reserved",
           "device");
-  const int last = m.rows.empty() ? -1 : m.rows.back().step;
+  const int last = m.last_step();
   for (const MemoryRow& row : m.rows) {
     if (row.step != last || !row.reserved_peak) continue;
     out.add("  {:<28}{:>12}{:>12}{:>12}{:>12}", row.name, format_bytes(row.allocated_peak),
@@ -211,6 +233,7 @@ std::string report_table(const StepReport& r) {
   Lines out;
   headline(out, r);
   memory(out, r.memory);
+  memory_by_group(out, r);
   blocks(out, r.memory);
   exposed(out, r);
   collectives(out, r);

@@ -55,6 +55,12 @@ Category MemoryReport::largest() const {
   return static_cast<Category>(it - by_category.begin());
 }
 
+int MemoryReport::last_step() const {
+  int last = -1;
+  for (const MemoryRow& row : rows) last = std::max(last, row.step);
+  return last;
+}
+
 double StepReport::tokens_per_s_per_gpu() const {
   const double t = step_time_s();
   return t > 0 ? static_cast<double>(run.tokens_per_step) / t : 0;
@@ -107,6 +113,28 @@ void add_times(StepReport& r, const Schedule& schedule, const Trace& trace) {
   r.exposed = explain_exposed(timeline, schedule, trace, build_graph(schedule), names);
 }
 
+// What lived at the peak, summed by group.
+std::vector<Bytes> peak_by_group(const Schedule& schedule, const Trace& trace, size_t groups) {
+  std::vector<Bytes> out(groups + 1);
+  for (uint32_t s = 0; s < schedule.segments.size() && s <= trace.peak_segment; ++s) {
+    const Segment& segment = schedule.segments[s];
+    const uint32_t end = s == trace.peak_segment ? trace.peak_instr + 1 : segment.end;
+    for (uint32_t i = segment.begin; i < end; ++i) {
+      const Instr& in = schedule.code[i];
+      if (in.kind != Kind::Alloc && in.kind != Kind::Free) continue;
+      const Buffer& b = schedule.buffers[segment.buffer(in).v];
+      const Bytes bytes = round_block(b.bytes);
+      out[std::min<size_t>(b.group.v, groups)] += in.kind == Kind::Alloc ? bytes : -bytes;
+    }
+  }
+  // The allocation that found no room is not there.
+  if (trace.out_of_memory) {
+    const Buffer& b = schedule.buffers[trace.out_of_memory->buffer];
+    out[std::min<size_t>(b.group.v, groups)] -= round_block(b.bytes);
+  }
+  return out;
+}
+
 }  // namespace
 
 StepReport make_step_report(RunFacts run, ModelFacts model, std::vector<GroupRow> groups,
@@ -123,6 +151,7 @@ StepReport make_step_report(RunFacts run, ModelFacts model, std::vector<GroupRow
   r.memory.context = gpu.context_bytes;
   r.memory.failure = trace.out_of_memory;
   r.memory.by_category = trace.peak_by_category;
+  r.memory.by_group = peak_by_group(schedule, trace, r.groups.size());
   r.memory.peak_allocated = trace.peak;
   if (trace.out_of_memory)
     r.memory.peak_phase = trace.marks.empty()

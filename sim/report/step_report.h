@@ -85,6 +85,7 @@ struct MemoryReport {
   std::optional<Bytes> peak_active, peak_reserved, peak_device;
   std::string peak_phase;
   std::array<Bytes, kCategories> by_category{};
+  std::vector<Bytes> by_group;  // by GroupId, then what belongs to no group
   std::vector<MemoryRow> rows;
   std::vector<FreeBlockRow> free_blocks;  // the largest, level blocks
 
@@ -98,6 +99,7 @@ struct MemoryReport {
   }
   bool oom() const { return failure.has_value() || headroom() < 0; }
   Category largest() const;
+  int last_step() const;  // of the rows; -1: none was reached
 };
 
 struct StepReport {

@@ -49,13 +49,15 @@ struct Trace {
     peak = 0;
     peak_by_category = {};
     out_of_memory.reset();
-    peak_mark = 0;
+    peak_mark = peak_segment = peak_instr = 0;
   }
 
   Bytes peak = 0;  // highest live bytes of the run; out of memory: at that moment
   std::array<Bytes, kCategories> peak_by_category{};  // who held them then
   std::optional<MemoryFailure> out_of_memory;
   uint32_t peak_mark = 0;  // row of `marks` that ends the phase it fell in
+  // Played up to here, this instruction included, the peak is there.
+  uint32_t peak_segment = 0, peak_instr = 0;
 };
 
 }  // namespace shardsim

@@ -82,6 +82,25 @@ TEST(StudyCorners, AnEvaluationIsNoStep) {
   EXPECT_EQ(with.hfu(), without.hfu());
 }
 
+// Groups and categories are two divisions of the same bytes.
+TEST(StudyCorners, PeakByGroup) {
+  const Scenario s = scenario("gpt2", "8", "wrap: {policy: per_block}");
+  const StepReport report = run_report(s, simulate(s));
+  Bytes by_category = 0, by_group = 0;
+  for (const Bytes b : report.memory.by_category) by_category += b;
+  for (const Bytes b : report.memory.by_group) {
+    EXPECT_GE(b, 0);
+    by_group += b;
+  }
+  EXPECT_EQ(by_group, by_category);
+  ASSERT_EQ(report.memory.by_group.size(), 14u);  // 12 blocks, the root, no group
+  // A block of 7,087,872 parameters: 12 B each over 8 ranks, parameters and AdamW's two moments.
+  for (size_t i = 0; i < report.groups.size(); ++i) {
+    if (report.groups[i].name.empty()) continue;
+    EXPECT_GE(report.memory.by_group[i], 12 * 7'087'872 / 8);
+  }
+}
+
 // Where memory runs out the report is of that moment: all categories together are what is allocated.
 TEST(StudyCorners, OutOfMemory) {
   Scenario s = scenario("gpt2", "8", "wrap: {policy: per_block}");
@@ -92,6 +111,9 @@ TEST(StudyCorners, OutOfMemory) {
   Bytes sum = 0;
   for (const Bytes b : report.memory.by_category) sum += b;
   EXPECT_GT(sum, 0);
+  Bytes by_group = 0;
+  for (const Bytes b : report.memory.by_group) by_group += b;
+  EXPECT_EQ(by_group, sum);
   EXPECT_LE(sum, report.memory.peak_allocated);
   EXPECT_GE(*report.memory.peak_reserved, sum);
 }
