@@ -31,20 +31,7 @@ struct StepCounts {
 
 StepCounts count(const Schedule& schedule) {
   StepCounts c;
-  bool counts = false;
-  schedule.for_each([&](const Instr& in, const Segment&) {
-    if (in.kind == Kind::Mark && schedule.marks[in.a].begins_step) {
-      const bool follows = schedule.step_follows(in.a);
-      if (follows) {
-        c = {};
-      } else if (counts) {
-        ++c.instructions;
-        ++c.host_calls;
-      }
-      counts = follows;
-      return;
-    }
-    if (!counts) return;
+  schedule.for_each_of_last_step([&](const Instr& in, const Segment&) {
     ++c.instructions;
     switch (in.kind) {
       case Kind::Alloc:

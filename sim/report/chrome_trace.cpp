@@ -6,6 +6,8 @@
 #include <iterator>
 #include <ostream>
 
+#include "sim/base/escape.h"
+
 namespace shardsim {
 namespace {
 
@@ -27,18 +29,6 @@ std::string us(Time t) {
 std::string duration(Time start, Time end) {
   const int64_t ns = (end.ps + 500) / 1000 - (start.ps + 500) / 1000;
   return fmt::format("{}.{:03}", ns / 1000, ns % 1000);
-}
-
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    if (static_cast<unsigned char>(c) < 0x20)
-      out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-    else
-      out += c;
-  }
-  return out;
 }
 
 std::string_view nccl_dtype(DType t) {

@@ -76,6 +76,18 @@ struct Schedule {
     for (const Segment& s : segments)
       for (uint32_t i = s.begin; i < s.end; ++i) f(code[i], s);
   }
+
+  // The same for the last step, the mark that ends it included; not for an evaluation behind it.
+  template <class F>
+  void for_each_of_last_step(F&& f) const {
+    auto before = static_cast<uint32_t>(marks.size());
+    while (before > 0 && !step_follows(before - 1)) --before;
+    bool inside = false;
+    for_each([&](const Instr& in, const Segment& s) {
+      if (inside) f(in, s);
+      if (in.kind == Kind::Mark && marks[in.a].begins_step) inside = in.a + 1 == before;
+    });
+  }
 };
 
 }  // namespace shardsim

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "sim/base/error.h"
-#include "sim/report/step_report.h"
 
 namespace shardsim {
 
@@ -144,11 +143,11 @@ FreeAtPeak free_at_peak(const Scenario& scenario, const Simulation& s, size_t to
     for (const CachingAllocator::BlockView& b : blocks) {
       if (b.state != BlockState::free) continue;
       (whole ? out.free_whole : out.free_in_use) += b.size;
-      out.largest.push_back({b.size, segment.bytes, segment.stream, holder(s, b.slot)});
+      out.largest.push_back({b.size, segment.bytes, holder(s, b.slot)});
     }
   }
   std::stable_sort(out.largest.begin(), out.largest.end(),
-                   [](const FreeBlock& x, const FreeBlock& y) { return x.size > y.size; });
+                   [](const FreeBlockRow& x, const FreeBlockRow& y) { return x.size > y.size; });
   if (out.largest.size() > top) out.largest.resize(top);
   return out;
 }

@@ -10,22 +10,16 @@
 #include <vector>
 
 #include "sim/plan/scenario.h"
+#include "sim/report/step_report.h"
 #include "sim/study/simulate.h"
 
 namespace shardsim {
 
-struct FreeBlock {
-  Bytes size = 0;
-  Bytes segment_size = 0;
-  StreamId stream = 0;
-  std::string left_by;  // "activations of model.layers.3"; empty: nobody had it
-};
-
 struct FreeAtPeak {
   Bytes allocated = 0, active = 0, reserved = 0;
-  Bytes free_in_use = 0;           // in segments that also hold tensors
-  Bytes free_whole = 0;            // whole segments
-  std::vector<FreeBlock> largest;  // first, at most `top`
+  Bytes free_in_use = 0;              // in segments that also hold tensors
+  Bytes free_whole = 0;               // whole segments
+  std::vector<FreeBlockRow> largest;  // first, at most `top`
 };
 
 // Where reserved bytes first reached their peak. The scenario's memory level is blocks.

@@ -14,14 +14,8 @@ struct StepFlops {
 
 StepFlops step_flops(const Schedule& schedule) {
   StepFlops f;
-  bool counts = false;
-  schedule.for_each([&](const Instr& in, const Segment&) {
-    if (in.kind == Kind::Mark && schedule.marks[in.a].begins_step) {
-      counts = schedule.step_follows(in.a);
-      if (counts) f = {};
-      return;
-    }
-    if (in.kind != Kind::Launch || !counts) return;
+  schedule.for_each_of_last_step([&](const Instr& in, const Segment&) {
+    if (in.kind != Kind::Launch) return;
     const Work& w = schedule.works[in.a];
     if (w.kind != WorkKind::Gemm && w.kernel != KernelClass::attention) return;
     f.all += w.flops;
@@ -96,8 +90,7 @@ StepReport run_report(const Scenario& scenario, const Simulation& s) {
   StepReport report = make_step_report(std::move(run), std::move(model),
                                        group_rows(s.model, s.plan, t), s.schedule, s.trace);
   if (scenario.options.memory == MemoryLevel::blocks)
-    for (const FreeBlock& b : free_at_peak(scenario, s, 8).largest)
-      report.memory.free_blocks.push_back({b.size, b.segment_size, b.left_by});
+    report.memory.free_blocks = free_at_peak(scenario, s, 8).largest;
   return report;
 }
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "sim/base/error.h"
+#include "sim/base/escape.h"
 #include "sim/schedule/graph/schedule_graph.h"
 
 namespace shardsim {
@@ -62,18 +63,6 @@ std::string cycle_of(const Csr& csr) {
   loop.push_back(back.second);
   std::reverse(loop.begin(), loop.end());
   return fmt::format("{}", fmt::join(loop, " -> "));
-}
-
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    if (static_cast<unsigned char>(c) < 0x20)
-      out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-    else
-      out += c;
-  }
-  return out;
 }
 
 }  // namespace
