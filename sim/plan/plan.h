@@ -20,8 +20,9 @@ namespace shardsim {
 struct ShardedParam {
   ParamId id;
   int64_t numel = 0;
-  int64_t shard = 0;  // s, padded elements a rank stores
-  int64_t local = 0;  // elements rank 0 really holds
+  int64_t shard = 0;   // s, padded elements a rank stores
+  int64_t local = 0;   // elements rank 0 really holds
+  int64_t offset = 0;  // FSDP1: its first element in the flat parameter
 };
 
 // Elements of a (d0, rest) parameter that rank k of W holds, without padding.
@@ -35,6 +36,7 @@ struct Group {
   int64_t numel = 0;                                // N, true elements
   int64_t padded() const { return ranks * shard; }  // U
   int64_t ranks = 1;                                // W
+  int64_t flat = 0;                                 // FSDP1: L, elements of the flat parameter
   std::vector<ModuleId> modules;                    // of the state
 };
 

@@ -85,6 +85,44 @@ struct Fsdp2Options {
   std::vector<StateSetting> settings;  // of single modules, later entries win
 };
 
+// FSDP1's own (torch.distributed.fsdp.FullyShardedDataParallel), by its arguments' names.
+enum class ShardingStrategy : uint8_t {
+  full_shard,
+  shard_grad_op,
+  no_shard,
+  hybrid_shard,
+  hybrid_shard_zero2,  // _HYBRID_SHARD_ZERO2
+};
+
+struct Fsdp1Options {
+  ShardingStrategy sharding_strategy = ShardingStrategy::full_shard;
+  enum class BackwardPrefetch : uint8_t {
+    pre,
+    post,
+    none
+  } backward_prefetch = BackwardPrefetch::pre;
+  bool forward_prefetch = false;
+  bool limit_all_gathers = true;
+  bool use_orig_params = false;
+  bool cpu_offload = false;               // CPUOffload(offload_params=True)
+  bool no_sync = false;                   // every micro-batch but the last is under no_sync()
+  bool keep_low_precision_grads = false;  // MixedPrecision's
+  bool cast_root_forward_inputs = true;   // MixedPrecision's
+  // After the steps: state_dict() of this type, then summon_full_params().
+  enum class StateDict : uint8_t {
+    none,
+    full,
+    full_offload,
+    full_offload_rank0,
+    sharded,
+    sharded_offload,
+    local
+  } state_dict = StateDict::none;
+  bool summon_full_params = false;
+};
+
+enum class Strategy : uint8_t { fsdp2, fsdp1 };
+
 struct Precision {
   DType storage = DType::fp32;
   std::optional<DType> compute;  // MixedPrecisionPolicy.param_dtype
@@ -95,7 +133,9 @@ struct Precision {
 
 struct Checkpointing {
   enum class Mode : uint8_t { none, full, selective_op, every_k } mode = Mode::none;
-  int64_t every = 1;  // every_k: blocks 0, k, 2k, ...
+  int64_t every = 1;       // every_k: blocks 0, k, 2k, ...
+  bool around = false;     // the checkpoint goes around the wrapped modules, not inside them
+  bool reentrant = false;  // checkpoint(use_reentrant=True)
 };
 
 struct Optimizer {
@@ -114,9 +154,11 @@ struct Training {
   int64_t seq_len = 0;      // tokens a sequence; stack and bag: not used
   int64_t micro_batch = 1;  // sequences (stack and bag: rows) per data-parallel rank
   int64_t grad_accum = 1;
+  Strategy strategy = Strategy::fsdp2;
   Mesh mesh;
   Wrap wrap;
   Fsdp2Options fsdp2;
+  Fsdp1Options fsdp1;
   Precision precision;
   DType input_dtype = DType::fp32;  // stack and bag
   bool float_logits = true;         // cross_entropy(logits.float())
