@@ -36,6 +36,7 @@ StepCounts count(const Schedule& schedule) {
     switch (in.kind) {
       case Kind::Alloc:
       case Kind::Free:
+      case Kind::UseOn:
       case Kind::PinnedTake: return;
       default: ++c.host_calls;
     }

@@ -148,7 +148,7 @@ void Machine::play(const Schedule& schedule, const CostTable& costs, Trace& trac
           break;
         }
         case Kind::Record:
-          event_[in.a] = std::max(stream_[in.stream], host);
+          event_[segment.event(in).v] = std::max(stream_[in.stream], host);
           host += call;
           break;
         case Kind::Wait:
@@ -208,6 +208,10 @@ void Machine::play(const Schedule& schedule, const CostTable& costs, Trace& trac
           by_category_[static_cast<size_t>(b.category)] -= bytes;
           break;
         }
+        case Kind::UseOn:
+          if (allocator_ && schedule.buffers[segment.buffer(in).v].bytes > 0)
+            allocator_->record_stream(segment.buffer(in).v, in.stream);
+          break;
         case Kind::PinnedTake: {
           const auto size = static_cast<uint8_t>(std::bit_width(std::max(in.a, 1u) - 1));
           PinnedPool& pool = pinned_[size];

@@ -308,9 +308,9 @@ class Writer {
           break;
         }
         case Kind::Record:
-          event_at[i.a] = std::max(now, stream_ready[i.stream]);
-          event_correlation[i.a] = ++correlation_;
-          event_stream[i.a] = i.stream;
+          event_at[s.event(i).v] = std::max(now, stream_ready[i.stream]);
+          event_correlation[s.event(i).v] = ++correlation_;
+          event_stream[s.event(i).v] = i.stream;
           host_call("cudaEventRecord", 135, now, end, correlation_);
           now = end;
           break;
@@ -356,6 +356,7 @@ class Writer {
           host_call("cudaEventRecord", 135, now, end, ++correlation_);
           now = end;
           break;
+        case Kind::UseOn:
         case Kind::PinnedTake: break;
       }
     });

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "sim/base/error.h"
+#include "sim/schedule/clip.h"
 #include "sim/schedule/multi_tensor.h"
 #include "sim/schedule/streams.h"
 
@@ -280,7 +281,7 @@ void Fsdp2::initialize() {
     const BufferId b =
         host_.buffer(q.shard * o, kCompute, Category::parameters, {static_cast<uint32_t>(g)});
     host_.alloc(b);
-    if (!model_.params[i].frozen) sharded_.push_back({{i}, q.local, b});
+    if (!model_.params[i].frozen) sharded_.push_back({{i}, q.local, {static_cast<uint32_t>(g)}});
   }
 }
 
@@ -463,7 +464,7 @@ bool Fsdp2::pre_forward(uint32_t s) {
   return first && state.group.valid();
 }
 
-bool Fsdp2::post_forward(uint32_t s) {
+bool Fsdp2::post_forward(uint32_t s, bool) {
   const ShardState& state = plan_.states[s];
   if (++members_run_[s] < state.modules.size()) return false;
   members_run_[s] = 0;
@@ -525,7 +526,7 @@ void Fsdp2::post_backward(uint32_t s) {
   if (group_of(s).valid()) post_backward_group(groups_[group_of(s).v]);
 }
 
-void Fsdp2::set_unsharded_grad(ParamId param, BufferId buffer) {
+void Fsdp2::set_unsharded_grad(ParamId param, BufferId buffer, EventId) {
   ParamGroup& g = groups_[static_cast<size_t>(plan_.group_of_param[param.v])];
   g.grads[position_[param.v]] = buffer;
 }
@@ -708,6 +709,13 @@ std::vector<bool> Fsdp2::unsharded() const {
 bool Fsdp2::has_grad(ParamId p) const {
   const ParamGroup& g = groups_[static_cast<size_t>(plan_.group_of_param[p.v])];
   return g.sharded_grad.valid() && g.has_grad[position_[p.v]];
+}
+
+void Fsdp2::clip_grad_norm(const std::vector<uint32_t>& with_grad) {
+  std::vector<int64_t> numels;
+  numels.reserve(with_grad.size());
+  for (uint32_t i : with_grad) numels.push_back(sharded_[i].local);
+  shardsim::clip_grad_norm(host_, shard_comm_, stored_, numels);
 }
 
 // A group's gradients are views of one storage, which goes with the last of them.

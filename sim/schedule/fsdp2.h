@@ -15,6 +15,7 @@
 
 #include "sim/plan/plan.h"
 #include "sim/schedule/host.h"
+#include "sim/schedule/runtime.h"
 
 namespace shardsim {
 
@@ -27,51 +28,39 @@ struct DivideFactors {
 DivideFactors divide_factors(DType reduce, int64_t ranks, double factor = 0,
                              bool force_sum = false);
 
-class Fsdp2 {
+class Fsdp2 : public Runtime {
  public:
   Fsdp2(Host& host, const Model& model, const Plan& plan, const Training& training, int sms);
 
   // Allocates every rank's shards, in the order of the module tree.
-  void initialize();
+  void initialize() override;
 
   // set_requires_gradient_sync and its like, called before each micro-batch.
-  void begin_micro_batch(bool last);
-  bool syncs_gradients() const { return sync_; }
+  void begin_micro_batch(bool last) override;
+  bool syncs_gradients() const override { return sync_; }
   // Whether the gradients come in the reduce type (cast as they arrived) rather than as computed.
-  void set_gradients_in_reduce_type(bool yes) { accumulated_ = yes; }
+  void set_gradients_in_reduce_type(bool yes) override { accumulated_ = yes; }
 
-  // FSDPState's hooks. A list group's are called for every member.
-  // pre_forward returns true if inputs that require a gradient get the post-backward node.
-  void root_pre_forward();  // before the root's inputs are cast
-  bool pre_forward(uint32_t state);
-  // Returns true if the output's gradient is to call pre_backward.
-  bool post_forward(uint32_t state);
-  // At the root's post_forward: list groups with members that have not run end their forward.
-  // Returns their states, whose pre_backward the root's output is to call.
-  std::vector<uint32_t> complete_list_groups();
-  void pre_backward(uint32_t state);
-  void post_backward(uint32_t state);
-  void root_post_backward_final_callback();
-  bool final_callback_queued() const { return final_queued_; }
-
-  // autograd has left a gradient of this parameter in this buffer.
-  void set_unsharded_grad(ParamId param, BufferId buffer);
+  // FSDPState's hooks. Inputs that require a gradient get the post-backward node.
+  void root_pre_forward() override;
+  bool pre_forward(uint32_t state) override;
+  bool post_forward(uint32_t state, bool output_requires_grad) override;
+  std::vector<uint32_t> complete_list_groups() override;
+  void pre_backward(uint32_t state) override;
+  void post_backward(uint32_t state) override;
+  void end_of_backward() override {
+    if (final_queued_) root_post_backward_final_callback();
+  }
+  void set_unsharded_grad(ParamId param, BufferId buffer, EventId made) override;
 
   // set_post_optim_event: the next root forward's gathers wait for it instead of the compute stream.
-  void set_post_optim_event(EventId e) { post_optim_event_ = e; }
+  void set_post_optim_event(EventId e) override { post_optim_event_ = e; }
 
-  // The trainable sharded parameters of the plan's groups, for the optimizer.
-  struct Sharded {
-    ParamId id;
-    int64_t local = 0;  // elements without padding
-    BufferId parameter;
-  };
-  CommId shard_communicator() const { return shard_comm_; }
-  const std::vector<Sharded>& sharded() const { return sharded_; }  // in named_parameters order
-  bool has_grad(ParamId p) const;
-  std::vector<bool> unsharded() const;  // by group
-  // Frees the sharded gradients; with zero_grad(set_to_none=False) they stay.
-  void drop_grads();
+  const std::vector<Sharded>& sharded() const override { return sharded_; }
+  bool has_grad(uint32_t index) const override { return has_grad(sharded_[index].id); }
+  std::vector<bool> unsharded() const override;
+  void drop_grads() override;
+  void clip_grad_norm(const std::vector<uint32_t>& with_grad) override;
 
  private:
   enum class ShardedState : uint8_t { sharded, post_forward, unsharded };
@@ -134,6 +123,8 @@ class Fsdp2 {
   };
 
   void define(ParamGroup& g);
+  void root_post_backward_final_callback();
+  bool has_grad(ParamId p) const;
   Reduction& reduction(ParamGroup& g);
   BufferId reduce_input(ParamGroup& g, Reduction& x);
   void define_gather(ParamGroup& g, Gather& gather, CommId comm, bool from_post_forward);

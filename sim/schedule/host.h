@@ -38,13 +38,19 @@ class Host {
     s_.comms.push_back({size, stride, std::move(name)});
     return {static_cast<uint32_t>(s_.comms.size() - 1)};
   }
+  // As many events for another instance of the same region; returns the first.
+  uint32_t repeat_events(uint32_t count) {
+    s_.events += count;
+    return s_.events - count;
+  }
+  uint32_t events() const { return s_.events; }
   uint32_t buffers() const { return static_cast<uint32_t>(s_.buffers.size()); }
 
   // Calls on a stream.
   void launch(StreamId stream, WorkId w) { emit(Kind::Launch, stream, w.v); }
-  EventId record(StreamId stream) {
+  EventId record(StreamId stream, Reloc reloc = Reloc::none) {
     const EventId e{s_.events++};
-    emit(Kind::Record, stream, e.v);
+    s_.code.push_back({Kind::Record, stream, reloc, 0, e.v});
     return e;
   }
   void wait(StreamId stream, EventId e) { emit(Kind::Wait, stream, e.v); }
@@ -71,6 +77,10 @@ class Host {
   // The allocator.
   void alloc(BufferId b, Reloc reloc = Reloc::none) { memory(Kind::Alloc, b, reloc); }
   void free(BufferId b, Reloc reloc = Reloc::none) { memory(Kind::Free, b, reloc); }
+  // Tensor.record_stream.
+  void use_on(BufferId b, StreamId stream) {
+    s_.code.push_back({Kind::UseOn, stream, Reloc::none, 0, b.v});
+  }
 
   void mark(std::string name, int step, bool begins_step) {
     s_.marks.push_back({std::move(name), step, begins_step});
@@ -81,12 +91,14 @@ class Host {
   uint32_t begin_span();
   Span end_span(uint32_t begin);
   // Plays a laid-out span.
-  void play(Span span, const std::array<uint32_t, kRelocs>& shift, GroupId group) {
+  void play(Span span, const std::array<uint32_t, kRelocs>& shift, GroupId group,
+            uint32_t event_shift = 0) {
     flush();
     Segment& s = s_.segments.emplace_back();
     s.begin = span.begin;
     s.end = span.end;
     s.shift = shift;
+    s.event_shift = event_shift;
     s.group = group;
   }
   // Ends what was emitted directly so far; call once at the end.

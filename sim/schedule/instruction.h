@@ -29,12 +29,14 @@ enum class Kind : uint8_t {
   DeviceSync,      // the host waits for everything
   Alloc,           // a = buffer, from its stream's pool
   Free,            // a = buffer
+  UseOn,           // a = buffer that `stream` uses too: freed, it waits for that (record_stream)
   PinnedTake,      // a = bytes; a block of pinned host memory, reused or made (a call if made)
   PinnedRelease,   // the block taken last on this stream becomes free when the stream gets here
   Mark,            // a = index into Schedule::marks
 };
 
-// Which of a segment's shifts is added to the buffer id of an Alloc or Free.
+// Which of a segment's shifts is added to the buffer id of an Alloc, Free or UseOn; `backward` also
+// adds the segment's event shift to the event of a Record.
 enum class Reloc : uint8_t {
   none,      // the id is the buffer
   forward,   // made in the forward of the segment's region

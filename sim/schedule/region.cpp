@@ -376,7 +376,7 @@ void RegionTape::run_step(uint32_t index, Pass pass) {
     case Step::What::exit: {
       if (!direct() || !hooks_->wrapped(step.module)) return;
       const int16_t out = step.out[0];
-      if (hooks_->post_forward(step.module) && values_[out].grad)
+      if (hooks_->post_forward(step.module, values_[out].grad) && values_[out].grad)
         pre_hooks_.push_back({values_[out].node, step.module});
       if (hooks_->casts_output(values_[out].type)) {
         const int32_t narrow = values_[out].storage;

@@ -53,7 +53,7 @@ class ModuleHooks {
   // True if the inputs that require a gradient get a post-backward node.
   virtual bool pre_forward(uint32_t module) = 0;
   // True if the output's gradient is to call pre_backward.
-  virtual bool post_forward(uint32_t module) = 0;
+  virtual bool post_forward(uint32_t module, bool output_requires_grad) = 0;
   virtual void pre_backward(uint32_t module) = 0;
   virtual void post_backward(uint32_t module) = 0;
   // A parameter's gradient (relative to the stage's first parameter) is in this buffer.

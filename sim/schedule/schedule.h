@@ -19,9 +19,13 @@ namespace shardsim {
 struct Segment {
   uint32_t begin = 0, end = 0;            // in Schedule::code
   std::array<uint32_t, kRelocs> shift{};  // by Reloc, added modulo 2^32
+  uint32_t event_shift = 0;               // of events recorded in a region's backward
   GroupId group;  // whose compute this is; none for the runtime's own instructions
 
   BufferId buffer(const Instr& i) const { return {i.a + shift[static_cast<size_t>(i.reloc)]}; }
+  EventId event(const Instr& i) const {
+    return {i.reloc == Reloc::backward ? i.a + event_shift : i.a};
+  }
 };
 
 // A named point between phases. `step` counts from 0 (-1: before the first); a step begins right

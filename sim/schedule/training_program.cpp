@@ -7,11 +7,11 @@
 #include "sim/base/error.h"
 #include "sim/model/program.h"
 #include "sim/schedule/autograd.h"
-#include "sim/schedule/clip.h"
 #include "sim/schedule/fsdp2.h"
 #include "sim/schedule/host.h"
 #include "sim/schedule/optimizer.h"
 #include "sim/schedule/region.h"
+#include "sim/schedule/runtime.h"
 #include "sim/schedule/streams.h"
 
 namespace shardsim {
@@ -52,7 +52,8 @@ class TrainingProgram::Impl {
         training_(scenario.training),
         host_(schedule),
         sms_(scenario.cluster.gpu.sms),
-        fsdp_(host_, model, plan, scenario.training, sms_),
+        runtime_(std::make_unique<Fsdp2>(host_, model, plan, scenario.training, sms_)),
+        fsdp_(*runtime_),
         program_(build_program(model, input_of(scenario.training))) {
     schedule.streams = {"compute",        "all-gather copy-in", "all-gather",
                         "reduce-scatter", "all-reduce",         "internal"};
@@ -194,7 +195,8 @@ class TrainingProgram::Impl {
   const Training& training_;
   Host host_;
   const int sms_;
-  Fsdp2 fsdp_;
+  std::unique_ptr<Runtime> runtime_;
+  Runtime& fsdp_;
   Program program_;
   std::unique_ptr<OptimizerStep> optimizer_;
   std::vector<uint32_t> uses_;          // by parameter: operators that read it
@@ -241,7 +243,9 @@ class TrainingProgram::Impl::Hooks : public ModuleHooks {
   }
   DType output_type() const override { return *p_.training_.precision.output; }
   bool pre_forward(uint32_t m) override { return p_.fsdp_.pre_forward(state(m)); }
-  bool post_forward(uint32_t m) override { return p_.fsdp_.post_forward(state(m)); }
+  bool post_forward(uint32_t m, bool output_requires_grad) override {
+    return p_.fsdp_.post_forward(state(m), output_requires_grad);
+  }
   void pre_backward(uint32_t m) override { p_.fsdp_.pre_backward(state(m)); }
   void post_backward(uint32_t m) override { p_.fsdp_.post_backward(state(m)); }
   void set_grad(uint32_t param, BufferId buffer) override {
@@ -262,8 +266,7 @@ void TrainingProgram::Impl::initialize() {
   host_.free(first);
   fsdp_.initialize();
   std::vector<OptimizerParam> params;
-  for (const Fsdp2::Sharded& p : fsdp_.sharded())
-    params.push_back({p.local, {static_cast<uint32_t>(plan_.group_of_param[p.id.v])}});
+  for (const Runtime::Sharded& p : fsdp_.sharded()) params.push_back({p.local, p.group});
   optimizer_ = std::make_unique<OptimizerStep>(host_, training_.optimizer,
                                                training_.precision.storage, std::move(params));
   host_.mark("after_init", -1, true);
@@ -389,7 +392,7 @@ void TrainingProgram::Impl::exit(ModuleId m, Value& x, StageInstances& at) {
   if (plan_.states[state].root)
     for (uint32_t list : fsdp_.complete_list_groups())
       if (x.grad) pre_hooks_.push_back({x.node, list});
-  if (fsdp_.post_forward(state) && x.grad) pre_hooks_.push_back({x.node, state});
+  if (fsdp_.post_forward(state, x.grad) && x.grad) pre_hooks_.push_back({x.node, state});
   if (casts_output(x)) {
     std::vector<Value> leaving;
     cast(x, *training_.precision.output, at.cast_out, plan_.states[state].group, leaving);
@@ -486,7 +489,7 @@ void TrainingProgram::Impl::deliver(uint32_t stage, const RegionGrad& g, uint32_
   const ParamId p = shared(program_.stages[stage].first_param + g.param);
   const BufferId buffer{g.buffer.v + shift};
   if (uses_[p.v] <= 1) {
-    fsdp_.set_unsharded_grad(p, buffer);
+    fsdp_.set_unsharded_grad(p, buffer, {});
     return;
   }
   const Buffer b = host_.schedule().buffers[buffer.v];
@@ -514,7 +517,7 @@ void TrainingProgram::Impl::deliver(uint32_t stage, const RegionGrad& g, uint32_
     host_.launch(kCompute, host_.work(add));
     host_.free(pending_grad_[p.v]);
   } else {
-    fsdp_.set_unsharded_grad(p, pending_grad_[p.v]);
+    fsdp_.set_unsharded_grad(p, pending_grad_[p.v], {});
   }
 }
 
@@ -683,7 +686,7 @@ void TrainingProgram::Impl::micro_batch(int step, int64_t k, bool last) {
     g.buffer = ones_;
     g.form.kept = true;
     engine_.backward(loss.node, g, *this);
-    if (fsdp_.final_callback_queued()) fsdp_.root_post_backward_final_callback();
+    fsdp_.end_of_backward();
     host_.free(ones_);
   }
   host_.free(loss.buffer);
@@ -700,14 +703,11 @@ void TrainingProgram::Impl::step() {
   const std::vector<uint32_t> with_grad = [&] {
     std::vector<uint32_t> out;
     for (uint32_t i = 0; i < fsdp_.sharded().size(); ++i)
-      if (fsdp_.has_grad(fsdp_.sharded()[i].id)) out.push_back(i);
+      if (fsdp_.has_grad(i)) out.push_back(i);
     return out;
   }();
   if (training_.clip_grad_norm > 0) {
-    std::vector<int64_t> numels;
-    numels.reserve(with_grad.size());
-    for (uint32_t i : with_grad) numels.push_back(fsdp_.sharded()[i].local);
-    clip_grad_norm(host_, fsdp_.shard_communicator(), training_.precision.storage, numels);
+    fsdp_.clip_grad_norm(with_grad);
     host_.mark(name + "after_clip", step, false);
   }
   if (training_.optimizer.name != Optimizer::Name::none) {

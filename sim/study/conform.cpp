@@ -442,7 +442,7 @@ RunRecord simulate_recording(const Scenario& scenario) {
   }
   size_t launch = 0;
   r.sections.emplace_back();
-  s.schedule.for_each([&](const Instr& in, const Segment&) {
+  s.schedule.for_each([&](const Instr& in, const Segment& segment) {
     Call c;
     c.stream = in.stream;
     switch (in.kind) {
@@ -466,7 +466,7 @@ RunRecord simulate_recording(const Scenario& scenario) {
       }
       case Kind::Record:
         c.kind = CallKind::record;
-        c.event = in.a;
+        c.event = segment.event(in).v;
         break;
       case Kind::Wait:
       case Kind::WaitUnlessDone:

@@ -46,8 +46,8 @@ class Builder {
     switch (i.kind) {
       case Kind::Launch: launch(i, s); break;
       case Kind::Record:
-        event_front_[i.a] = front_[i.stream];
-        event_known_[i.a] = known_[i.stream];
+        event_front_[s.event(i).v] = front_[i.stream];
+        event_known_[s.event(i).v] = known_[i.stream];
         ++calls_;
         break;
       case Kind::Wait:
@@ -76,6 +76,7 @@ class Builder {
       case Kind::PinnedRelease: ++calls_; break;
       case Kind::Alloc:
       case Kind::Free:
+      case Kind::UseOn:
       case Kind::PinnedTake: break;
     }
   }

@@ -1,0 +1,79 @@
+// What a sharding strategy does at the points where PyTorch calls its hooks: one runtime a strategy
+// (fsdp2.h, fsdp1.h), each writing host calls through a Host. The training program calls them in
+// forward's and autograd's order and knows nothing else of the strategy.
+// Worked example, FSDP2's block i in backward: pre_backward(i) unshards it and prefetches i - 1, its
+// stage runs, set_unsharded_grad is called for each parameter, post_backward(i) reduces.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/plan/plan.h"
+#include "sim/schedule/host.h"
+
+namespace shardsim {
+
+// Told when a runtime has made a unit's parameters as views of its flat parameter (FSDP1): the
+// autograd node whose backward is flat_gradient() is made at that moment.
+class ViewListener {
+ public:
+  virtual ~ViewListener() = default;
+  virtual void views_made(GroupId unit) = 0;
+};
+
+class Runtime {
+ public:
+  virtual ~Runtime() = default;
+
+  // Allocates this rank's shards as the constructor of the strategy does.
+  virtual void initialize() = 0;
+
+  // Called before each micro-batch's forward.
+  virtual void begin_micro_batch(bool last) = 0;
+  virtual bool syncs_gradients() const = 0;
+  // The type that gradients of unsynchronized micro-batches gather in; what autograd does itself.
+  virtual void set_gradients_in_reduce_type(bool) {}
+  // Parameters' gradients go into a flat gradient: autograd hands each over with an event and
+  // accumulates nothing by itself.
+  virtual bool flattens_gradients() const { return false; }
+  // Inputs are cast once a module is unsharded, not before.
+  virtual bool casts_after_unshard() const { return false; }
+
+  // Hooks, by state. A list group's are called for every member.
+  virtual void root_pre_forward() = 0;  // before the root's inputs are cast
+  // True: inputs that require a gradient call post_backward when they have it.
+  virtual bool pre_forward(uint32_t state) = 0;
+  // True: the output's gradient is to call pre_backward.
+  virtual bool post_forward(uint32_t state, bool output_requires_grad) = 0;
+  // At the root's post_forward: list groups with members that have not run end their forward.
+  // Returns their states, whose pre_backward the root's output is to call.
+  virtual std::vector<uint32_t> complete_list_groups() { return {}; }
+  virtual void pre_backward(uint32_t state) = 0;
+  virtual void post_backward(uint32_t state) = 0;
+  // Every node of the backward has run.
+  virtual void end_of_backward() = 0;
+
+  // autograd has left a gradient of this parameter in this buffer; `made` has been recorded after
+  // the node that did (flattens_gradients only).
+  virtual void set_unsharded_grad(ParamId param, BufferId buffer, EventId made) = 0;
+  // The backward of a unit's views.
+  virtual void flat_gradient(GroupId) {}
+  virtual void listen(ViewListener*) {}
+  virtual void set_grad_enabled(bool) {}
+
+  // The trainable tensors that the optimizer sees on this rank, in parameters() order.
+  struct Sharded {
+    ParamId id;         // flat parameters: of the first
+    int64_t local = 0;  // elements without padding
+    GroupId group;
+  };
+  virtual const std::vector<Sharded>& sharded() const = 0;
+  virtual bool has_grad(uint32_t index) const = 0;  // of sharded()
+  // zero_grad(set_to_none=True).
+  virtual void drop_grads() = 0;
+  virtual void clip_grad_norm(const std::vector<uint32_t>& with_grad) = 0;
+  virtual void set_post_optim_event(EventId) {}
+  virtual std::vector<bool> unsharded() const = 0;  // by group: its parameters are whole now
+};
+
+}  // namespace shardsim
