@@ -13,13 +13,13 @@ class TreeBuilder {
  public:
   explicit TreeBuilder(Model& model) : model_(model) {}
 
-  ModuleId open(const char* name, int32_t index = -1, bool callable = true) {
+  ModuleId open(const char* name, int32_t index = -1, Module::Kind kind = Module::Kind::plain) {
     const ModuleId id{static_cast<uint32_t>(model_.modules.size())};
     Module m;
     m.parent = open_.empty() ? ModuleId{} : open_.back();
     m.name = name;
     m.index = index;
-    m.callable = callable;
+    m.kind = kind;
     m.first_param = static_cast<uint32_t>(model_.params.size());
     model_.modules.push_back(m);
     open_.push_back(id);
@@ -69,7 +69,7 @@ void llama(Model& model) {
   if (hf) t.open("model");
   model.embedding.push_back(t.leaf("embed_tokens", Shape::of(a.vocab, a.hidden)));
   const ParamId embedding{static_cast<uint32_t>(model.params.size() - 1)};
-  t.open("layers", -1, false);
+  t.open("layers", -1, Module::Kind::module_list);
   for (int64_t i = 0; i < a.layers; ++i) {
     model.blocks.push_back(t.open("", static_cast<int32_t>(i)));
     t.leaf("input_layernorm", Shape::of(a.hidden));
@@ -108,7 +108,7 @@ void gpt2(Model& model) {
   model.embedding.push_back(t.leaf("wte", Shape::of(a.vocab, h)));
   const ParamId embedding{static_cast<uint32_t>(model.params.size() - 1)};
   model.embedding.push_back(t.leaf("wpe", Shape::of(a.max_positions, h)));
-  t.open("h", -1, false);
+  t.open("h", -1, Module::Kind::module_list);
   for (int64_t i = 0; i < a.layers; ++i) {
     model.blocks.push_back(t.open("", static_cast<int32_t>(i)));
     t.leaf("ln_1", Shape::of(h), h);
@@ -135,7 +135,7 @@ void stack(Model& model) {
   const Architecture& a = model.architecture;
   TreeBuilder t(model);
   t.open("");
-  t.open("layers", -1, false);
+  t.open("layers", -1, Module::Kind::module_list);
   int32_t i = 0;
   if (a.family == Family::stack) {
     for (const auto& block : a.linear_blocks) {
@@ -147,7 +147,7 @@ void stack(Model& model) {
   } else {
     for (const auto& block : a.bag_blocks) {
       model.blocks.push_back(t.open("", i++));
-      t.open("p", -1, false);
+      t.open("p", -1, Module::Kind::parameter_list);
       int32_t j = 0;
       for (const auto& dims : block) {
         Shape s;

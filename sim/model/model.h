@@ -43,7 +43,11 @@ struct Module {
   uint32_t end = 0;                         // one past the last module of the subtree
   uint32_t first_param = 0, end_param = 0;  // own parameters and those of the subtree
   uint32_t own_params = 0;                  // the first of them are the module's own
-  bool callable = true;                     // ModuleList and ParameterList have no forward
+  // What wrapping looks at: the lists have no forward, and the size policy does not enter
+  // torch.nn.MultiheadAttention.
+  enum class Kind : uint8_t { plain, module_list, parameter_list, multihead_attention };
+  Kind kind = Kind::plain;
+  bool callable() const { return kind == Kind::plain || kind == Kind::multihead_attention; }
 };
 
 struct Model {

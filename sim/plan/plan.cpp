@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sim/base/error.h"
+#include "sim/plan/plan_fsdp1.h"
 #include "sim/plan/wrap.h"
 
 namespace shardsim {
@@ -61,7 +62,13 @@ DType compute_dtype(const Precision& p) { return p.compute.value_or(p.storage); 
 // 2.15: without reduce_dtype gradients are reduced in the original type (fsdp2-runtime section 0).
 DType reduce_dtype(const Precision& p) { return p.reduce.value_or(p.storage); }
 
+DType reduce_dtype(const Training& t) {
+  if (t.strategy == Strategy::fsdp1) return t.precision.reduce.value_or(compute_dtype(t.precision));
+  return reduce_dtype(t.precision);
+}
+
 Plan build_plan(const Model& model, const Training& training) {
+  if (training.strategy == Strategy::fsdp1) return build_plan_fsdp1(model, training);
   Plan plan;
   plan.mesh = training.mesh;
   const int64_t ranks = training.mesh.shard;

@@ -1,7 +1,7 @@
-// How a model is sharded by FSDP2: which fully_shard calls are made, the state and parameter group
-// that each makes, and every parameter's share of a rank.
+// How a model is sharded: which fully_shard calls are made (FSDP1: which modules are units), the state
+// and parameter group that each makes, and every parameter's share of a rank.
 //
-// Layout (fsdp2-runtime 2): a parameter (d0, rest) on W ranks gives each rank c = ceil(d0 / W) rows,
+// FSDP1's layout is in sim/plan/flat_layout.h. FSDP2's (fsdp2-runtime 2): a parameter (d0, rest) on W ranks gives each rank c = ceil(d0 / W) rows,
 // s = c * rest elements stored (zero-padded once); rank k holds rows [k c, min(d0, (k + 1) c)), maybe
 // none. A group's all-gather input is S = sum of s elements, its output U = W S.
 // Worked number: (7, 3) on 4 ranks is c 2, s 6; the ranks hold 6, 6, 6, 3 elements.
@@ -20,7 +20,7 @@ namespace shardsim {
 struct ShardedParam {
   ParamId id;
   int64_t numel = 0;
-  int64_t shard = 0;   // s, padded elements a rank stores
+  int64_t shard = 0;   // s, padded elements a rank stores; FSDP1: as local
   int64_t local = 0;   // elements rank 0 really holds
   int64_t offset = 0;  // FSDP1: its first element in the flat parameter
 };
@@ -31,7 +31,7 @@ int64_t local_numel(int64_t d0, int64_t rest, int64_t ranks, int64_t k);
 struct Group {
   std::string name(const Model& model) const;
   uint32_t state = 0;
-  std::vector<ShardedParam> params;                 // post-order of modules
+  std::vector<ShardedParam> params;                 // post-order of modules; FSDP1: pre-order
   int64_t shard = 0;                                // S
   int64_t numel = 0;                                // N, true elements
   int64_t padded() const { return ranks * shard; }  // U
@@ -40,7 +40,7 @@ struct Group {
   std::vector<ModuleId> modules;                    // of the state
 };
 
-// One fully_shard call.
+// One fully_shard call, or one FSDP1 unit.
 struct ShardState {
   std::vector<ModuleId> modules;               // several: a list group
   GroupId group;                               // none where no parameters were left
@@ -70,6 +70,8 @@ Plan build_plan(const Model& model, const Training& training);
 // in reduce type.
 DType compute_dtype(const Precision& p);
 DType reduce_dtype(const Precision& p);
+// FSDP1 reduces in the compute type where no type is given, FSDP2 in the stored one.
+DType reduce_dtype(const Training& t);
 inline Bytes all_gather_bytes(const Group& g, const Precision& p) {
   return g.padded() * bytes_of(compute_dtype(p));
 }

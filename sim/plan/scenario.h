@@ -170,7 +170,7 @@ struct Training {
   bool evaluate_after = false;      // a forward without gradients after the steps
   std::string allocator;            // PYTORCH_CUDA_ALLOC_CONF; memory level blocks
   Place allocator_place;            // where the scenario says so
-  Place wrap_place, fsdp2_place, frozen_place;
+  Place wrap_place, fsdp2_place, fsdp1_place, frozen_place;
 };
 
 // The rule of the recordings, and what a person checks by hand (oracle/README).

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sim/base/error.h"
+#include "sim/plan/size_policy.h"
 
 namespace shardsim {
 
@@ -17,36 +18,6 @@ void for_children(const Model& model, ModuleId m, F&& f) {
   for (uint32_t c = m.v + 1; c < model.modules[m.v].end; c = model.modules[c].end) f(ModuleId{c});
 }
 
-// torch.distributed.fsdp.wrap's size_based_auto_wrap_policy: returns the elements already wrapped.
-int64_t wrap_by_size(const Model& model, ModuleId m, int64_t min_params, bool top,
-                     std::vector<WrapCall>& calls, const Reshard& reshard) {
-  const Module& x = model.modules[m.v];
-  int64_t numel = 0;
-  for (uint32_t p = x.first_param; p < x.end_param; ++p)
-    if (!model.params[p].alias.valid()) numel += model.params[p].shape.numel();
-  if (numel < min_params && !top) return 0;
-  int64_t wrapped = 0;
-  for_children(model, m, [&](ModuleId c) {
-    wrapped += wrap_by_size(model, c, min_params, false, calls, reshard);
-  });
-  if (top) return wrapped;
-  if (numel - wrapped >= min_params && x.callable) {
-    calls.push_back({{m}, reshard});
-    return numel;
-  }
-  return wrapped;
-}
-
-std::vector<ModuleId> matching(const Model& model, const std::string& pattern) {
-  std::vector<ModuleId> out;
-  for (uint32_t m = 1; m < model.modules.size(); ++m)
-    if (matches(pattern, model.module_name({m}))) out.push_back({m});
-  if (out.empty())
-    throw Error("wrap: no module matches '" + pattern + "'", {},
-                "names are those of `shardsim explain`; * stands for any run of characters");
-  return out;
-}
-
 int depth(const Model& model, ModuleId m) {
   int d = 0;
   for (; m.v != 0; m = model.modules[m.v].parent) ++d;
@@ -55,13 +26,23 @@ int depth(const Model& model, ModuleId m) {
 
 void refuse_containers(const Model& model, const std::vector<ModuleId>& modules) {
   for (ModuleId m : modules)
-    if (!model.modules[m.v].callable)
+    if (!model.modules[m.v].callable())
       throw Error(
           "wrap: module '" + model.module_name(m) + "' is a ModuleList, which has no forward", {},
           "PyTorch raises ValueError; wrap its elements");
 }
 
 }  // namespace
+
+std::vector<ModuleId> modules_matching(const Model& model, const std::string& pattern) {
+  std::vector<ModuleId> out;
+  for (uint32_t m = 1; m < model.modules.size(); ++m)
+    if (matches(pattern, model.module_name({m}))) out.push_back({m});
+  if (out.empty())
+    throw Error("wrap: no module matches '" + pattern + "'", {},
+                "names are those of `shardsim explain`; * stands for any run of characters");
+  return out;
+}
 
 std::vector<WrapCall> wrap_calls(const Model& model, const Training& training) {
   const Wrap& w = training.wrap;
@@ -98,7 +79,7 @@ std::vector<WrapCall> wrap_calls(const Model& model, const Training& training) {
       for (const auto& entry : w.groups) {
         std::vector<ModuleId> modules;
         for (const std::string& pattern : entry) {
-          const auto found = matching(model, pattern);
+          const auto found = modules_matching(model, pattern);
           modules.insert(modules.end(), found.begin(), found.end());
         }
         refuse_containers(model, modules);
@@ -119,7 +100,10 @@ std::vector<WrapCall> wrap_calls(const Model& model, const Training& training) {
         return depth(model, a.modules[0]) > depth(model, b.modules[0]);
       });
       break;
-    case WrapPolicy::size: wrap_by_size(model, {0}, w.min_params, true, calls, each); break;
+    case WrapPolicy::size:
+      for (ModuleId m : size_based_auto_wrap(model, w.min_params))
+        if (model.modules[m.v].callable()) calls.push_back({{m}, each});
+      break;
   }
   if (w.embedding)
     for (ModuleId m : model.embedding) calls.push_back({{m}, each});
