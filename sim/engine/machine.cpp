@@ -18,9 +18,9 @@ class Machine::Clock final : public DeviceClock {
     return at.ps;
   }
   bool done(int64_t event) override { return event <= m_.host_.ps; }
-  void wait(int64_t event) override { m_.host_ = std::max(m_.host_, Time{event}) + call; }
+  void wait(int64_t event) override { m_.host_ = std::max(m_.host_ + call, Time{event}); }
   void wait_stream(StreamId stream) override {
-    m_.host_ = std::max(m_.host_, m_.stream_[stream]) + call;
+    m_.host_ = std::max(m_.host_ + call, m_.stream_[stream]);
   }
   void called(DeviceCall what, Bytes) override {
     if (what != DeviceCall::refused) m_.host_ += malloc;
@@ -161,11 +161,12 @@ void Machine::play(const Schedule& schedule, const CostTable& costs, Trace& trac
             host += call;
           }
           break;
-        case Kind::HostWait: host = std::max(host, event_[in.a]) + call; break;
-        case Kind::StreamSync: host = std::max(host, stream_[in.stream]) + call; break;
+        // A synchronizing call's own cost runs while it waits.
+        case Kind::HostWait: host = std::max(host + call, event_[in.a]); break;
+        case Kind::StreamSync: host = std::max(host + call, stream_[in.stream]); break;
         case Kind::DeviceSync:
-          for (Time t : stream_) host = std::max(host, t);
           host += call;
+          for (Time t : stream_) host = std::max(host, t);
           break;
         case Kind::Alloc: {
           const BufferId id = segment.buffer(in);

@@ -84,23 +84,16 @@ constexpr uint8_t kept(int slot) { return static_cast<uint8_t>(kSavedSlot + slot
 constexpr uint8_t temp(int i) { return static_cast<uint8_t>(kBackwardTemp + i); }
 constexpr uint8_t extra(int i) { return static_cast<uint8_t>(kExtra + i); }
 
-// The sum of n elements to one: a block of 512 threads takes it all, until a thread would add 256
-// elements or more; then several blocks meet in a staging buffer, counted by a semaphore that a
-// memset clears (setReduceConfig in aten's Reduce.cuh). 1,048,576 elements stage 512 B (seen); from
-// 131,072 elements on (seen; not at 128,000).
 void full_sum(Writer& w, int64_t n, Bytes bytes, uint8_t scratch, int sms) {
   const auto semaphore = static_cast<uint8_t>(scratch + 1);
-  const int64_t values = ceil_div(n, 512);
-  const int64_t blocks = values < 256 ? 1
-                                      : std::max(std::min<int64_t>(4 * sms, ceil_div(values, 16)),
-                                                 ceil_div(values, 256));
-  if (blocks > 1) {
-    w.alloc(scratch, 4 * blocks);
+  const Bytes staging = full_reduction_staging(n, sms);
+  if (staging > 0) {
+    w.alloc(scratch, staging);
     w.alloc(semaphore, 4);
     w.memset(4);
   }
   w.kernel("sum", KernelClass::reduction, bytes, n);
-  if (blocks > 1) {
+  if (staging > 0) {
     w.free(semaphore);
     w.free(scratch);
   }
@@ -662,6 +655,12 @@ void bag(OpCode& c, const OpShape& s, const OpContext& x) {
 }
 
 }  // namespace
+
+Bytes full_reduction_staging(int64_t n, int sms) {
+  const int64_t values = ceil_div(n, 512);
+  if (values < 256) return 0;
+  return 4 * std::max(std::min<int64_t>(4 * sms, ceil_div(values, 16)), ceil_div(values, 256));
+}
 
 OpCode op_code(OpKind kind, const OpShape& s, const OpContext& x) {
   OpCode c;

@@ -110,4 +110,10 @@ inline constexpr uint8_t kSavedSlot = 16;
 
 OpCode op_code(OpKind kind, const OpShape& shape, const OpContext& context);
 
+// The sum of n elements to one, or their norm: a block of 512 threads takes it all, until a thread would add 256
+// elements or more; then several blocks meet in a staging buffer, counted by a semaphore that a
+// memset clears (setReduceConfig in aten's Reduce.cuh). 1,048,576 elements stage 512 B (seen); from
+// 131,072 elements on (seen; not at 128,000).
+Bytes full_reduction_staging(int64_t n, int sms);  // 0: one block
+
 }  // namespace shardsim

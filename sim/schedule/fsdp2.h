@@ -42,6 +42,7 @@ class Fsdp2 : public Runtime {
   void set_gradients_in_reduce_type(bool yes) override { accumulated_ = yes; }
 
   // FSDPState's hooks. Inputs that require a gradient get the post-backward node.
+  bool differentiates(ParamId p) const override { return !model_.params[p.v].frozen; }
   void root_pre_forward() override;
   bool pre_forward(uint32_t state) override;
   bool post_forward(uint32_t state, bool output_requires_grad) override;

@@ -87,13 +87,14 @@ class RegionTape {
     Bytes bytes = 0;
     bool grad = false;
   };
-  enum class NodeKind : uint8_t { boundary, op, post_backward };
+  enum class NodeKind : uint8_t { boundary, op, post_backward, views };
   struct Node {
     NodeKind kind = NodeKind::op;
     OpKind op = OpKind::input;
     uint32_t step = 0;    // none for a cast: look there only for a linear's or a bag's shape
     uint32_t code = 0;    // index into codes_
     uint32_t module = 0;  // post_backward
+    GroupId unit;         // views
     OpContext context;
     std::array<int32_t, kMaxSaved> saved{};
     int saved_count = 0;
@@ -103,6 +104,7 @@ class RegionTape {
   struct PreHook {
     uint32_t node = 0;
     uint32_t module = 0;
+    bool post_backward = false;
   };
   // A wrapped module whose forward is running: the caller's view of its argument.
   struct Scope {
@@ -154,6 +156,7 @@ class RegionTape {
   std::vector<Value> values_;  // by slot
   std::vector<Node> nodes_;
   std::vector<PreHook> pre_hooks_;
+  std::vector<std::pair<GroupId, uint32_t>> views_;  // unit and node
   std::vector<Scope> scopes_;
   Engine engine_;
   std::vector<std::pair<uint32_t, Slots>> cached_;  // selective: step and its slots
@@ -264,6 +267,12 @@ RegionTape::Value RegionTape::run_op(OpKind op, const OpShape& shape,
         n.in_bytes[i] = v.bytes;
         if (x.in_grad[i]) edges[i] = {v.node, v.slot};
       }
+      // An operator with parameters has two inputs at most, so the third edge is free.
+      if (x.param_grad && !views_.empty()) {
+        const GroupId unit = hooks_->unit_of(static_cast<uint32_t>(param[0]));
+        for (const auto& [u, views] : views_)
+          if (u == unit) edges[2] = {views, 0};
+      }
       node = engine_.add(edges);
       nodes_.push_back(n);
       if (step < node_of_step_.size()) node_of_step_[step] = node;
@@ -361,7 +370,18 @@ void RegionTape::run_step(uint32_t index, Pass pass) {
         run_cast(in, options_.param);
         scopes_.back().cast = true;
       }
-      if (hooks_->pre_forward(step.module) && values_[in].grad) {
+      const bool post_backward = hooks_->pre_forward(step.module);
+      for (GroupId unit : hooks_->take_views()) {
+        views_.emplace_back(unit, engine_.add({}));
+        Node n;
+        n.kind = NodeKind::views;
+        n.unit = unit;
+        nodes_.push_back(n);
+      }
+      if (!post_backward || !values_[in].grad) return;
+      if (hooks_->post_backward_on_inputs()) {
+        pre_hooks_.push_back({values_[in].node, step.module, true});
+      } else {
         Engine::Edges edges;
         edges[0] = {values_[in].node, values_[in].slot};
         Node n;
@@ -377,7 +397,7 @@ void RegionTape::run_step(uint32_t index, Pass pass) {
       if (!direct() || !hooks_->wrapped(step.module)) return;
       const int16_t out = step.out[0];
       if (hooks_->post_forward(step.module, values_[out].grad) && values_[out].grad)
-        pre_hooks_.push_back({values_[out].node, step.module});
+        pre_hooks_.push_back({values_[out].node, step.module, false});
       if (hooks_->casts_output(values_[out].type)) {
         const int32_t narrow = values_[out].storage;
         run_cast(out, hooks_->output_type());
@@ -460,8 +480,17 @@ void RegionTape::recompute() {
 
 void RegionTape::execute(uint32_t n, Engine::Grads& in, Engine::Grads& out) {
   for (const PreHook& h : pre_hooks_)
-    if (h.node == n) hooks_->pre_backward(h.module);
+    if (h.node == n) {
+      if (h.post_backward)
+        hooks_->post_backward(h.module);
+      else
+        hooks_->pre_backward(h.module);
+    }
   Node& node = nodes_[n];
+  if (node.kind == NodeKind::views) {
+    hooks_->flat_gradient(node.unit);
+    return;
+  }
   if (node.kind == NodeKind::boundary) {
     input_gradient_ = in[0];
     return;
@@ -559,6 +588,15 @@ void RegionTape::routed(uint32_t) {
 }
 
 void RegionTape::collect(uint32_t param, const Grad& g) {
+  if (options_.flat_grads) {
+    const BufferId made_in = storages_[g.storage].buffer;
+    const EventId made = host_->record(kCompute, direct() ? Reloc::none : Reloc::backward);
+    if (direct())
+      hooks_->set_grad(param, made_in, made);
+    else
+      result_->grads.push_back({param, made_in, false, made});
+    return;
+  }
   const int64_t numel = g.bytes / bytes_of(g.type);
   const bool adds = mode_ == GradMode::add && !options_.shared_params;
   // A wider accumulator takes the gradient as it is; to another type it is cast first.
@@ -579,9 +617,9 @@ void RegionTape::collect(uint32_t param, const Grad& g) {
   }
   const BufferId buffer = storages_[kept.storage].buffer;
   if (direct())
-    hooks_->set_grad(param, buffer);
+    hooks_->set_grad(param, buffer, {});
   else
-    result_->grads.push_back({param, buffer, cast});
+    result_->grads.push_back({param, buffer, cast, {}});
 }
 
 void RegionTape::run_backward(GradMode mode, const GradForm& form, BufferId gradient,
@@ -670,8 +708,10 @@ Region::Backward Region::backward(GradMode mode, const GradForm& form, BufferId 
   RegionTape tape = *tape_;
   const uint32_t span = host_.begin_span();
   result.begin = host_.buffers();
+  result.first_event = host_.events();
   tape.run_backward(mode, form, gradient, result);
   result.end = host_.buffers();
+  result.events = host_.events() - result.first_event;
   result.span = host_.end_span(span);
   return result;
 }

@@ -36,6 +36,7 @@ struct RegionOptions {
   bool input_grad = false;     // the input requires a gradient
   bool input_kept = false;     // somebody else holds the input throughout
   bool shared_params = false;  // other stages read its parameters: no gradient is accumulated here
+  bool flat_grads = false;  // gradients go into a flat one: handed over as they are, with an event
   Recompute recompute = Recompute::none;
   uint64_t frozen = 0;  // bit p: parameter p of the stage requires no gradient
   int sms = 132;
@@ -56,8 +57,16 @@ class ModuleHooks {
   virtual bool post_forward(uint32_t module, bool output_requires_grad) = 0;
   virtual void pre_backward(uint32_t module) = 0;
   virtual void post_backward(uint32_t module) = 0;
-  // A parameter's gradient (relative to the stage's first parameter) is in this buffer.
-  virtual void set_grad(uint32_t param, BufferId buffer) = 0;
+  // A parameter's gradient (relative to the stage's first parameter) is in this buffer; flat_grads:
+  // `made` was recorded behind its node.
+  virtual void set_grad(uint32_t param, BufferId buffer, EventId made) = 0;
+  // Flat parameters: those whose views pre_forward has made, once; that of a parameter; and the
+  // backward of the views.
+  virtual std::vector<GroupId> take_views() = 0;
+  virtual GroupId unit_of(uint32_t param) const = 0;
+  virtual void flat_gradient(GroupId unit) = 0;
+  // Whether pre_forward's post_backward belongs to the inputs' gradients themselves, not to a node.
+  virtual bool post_backward_on_inputs() const = 0;
 };
 
 // The form of the gradient that arrives at a region's output.
@@ -73,6 +82,7 @@ struct RegionGrad {
   uint32_t param = 0;  // relative to the stage's first parameter
   BufferId buffer;     // template id, made in the backward
   bool cast = false;   // to the accumulator's type
+  EventId made;        // flat_grads: template id, recorded in the backward
 };
 
 class RegionTape;
@@ -101,11 +111,12 @@ class Region {
 
   struct Backward {
     Span span;
-    uint32_t begin = 0, end = 0;    // template buffers
-    BufferId gradient;              // template id under Reloc::gradient
-    std::vector<RegionGrad> grads;  // in the order they were accumulated; none with hooks
-    BufferId input_gradient;        // template id, unless it is the incoming one
-    bool passes_gradient = false;   // the input's gradient is in the incoming gradient's buffer
+    uint32_t begin = 0, end = 0;           // template buffers
+    uint32_t events = 0, first_event = 0;  // template events
+    BufferId gradient;                     // template id under Reloc::gradient
+    std::vector<RegionGrad> grads;         // in the order they were accumulated; none with hooks
+    BufferId input_gradient;               // template id, unless it is the incoming one
+    bool passes_gradient = false;  // the input's gradient is in the incoming gradient's buffer
     GradForm input_form;
     bool has_input_gradient = false;
   };

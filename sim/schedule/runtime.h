@@ -36,6 +36,9 @@ class Runtime {
   // Parameters' gradients go into a flat gradient: autograd hands each over with an event and
   // accumulates nothing by itself.
   virtual bool flattens_gradients() const { return false; }
+  // Whether backward makes a gradient of this parameter: a view of a flat parameter has one although
+  // the parameter itself is frozen.
+  virtual bool differentiates(ParamId) const = 0;
   // Inputs are cast once a module is unsharded, not before.
   virtual bool casts_after_unshard() const { return false; }
 

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "sim/base/error.h"
 #include "sim/model/program.h"
 #include "sim/schedule/autograd.h"
+#include "sim/schedule/fsdp1.h"
 #include "sim/schedule/fsdp2.h"
 #include "sim/schedule/host.h"
 #include "sim/schedule/optimizer.h"
@@ -24,7 +26,8 @@ bool same(const RegionOptions& a, const RegionOptions& b) {
   return a.input == b.input && a.param == b.param && a.reduce == b.reduce &&
          a.grad_enabled == b.grad_enabled && a.input_grad == b.input_grad &&
          a.input_kept == b.input_kept && a.shared_params == b.shared_params &&
-         a.recompute == b.recompute && a.frozen == b.frozen && a.sms == b.sms;
+         a.flat_grads == b.flat_grads && a.recompute == b.recompute && a.frozen == b.frozen &&
+         a.sms == b.sms;
 }
 
 StageClass cast_class(int64_t numel, DType to) {
@@ -42,9 +45,16 @@ StageClass cast_class(int64_t numel, DType to) {
   return c;
 }
 
+std::unique_ptr<Runtime> make_runtime(Host& host, const Model& model, const Plan& plan,
+                                      const Training& training, int sms) {
+  if (training.strategy == Strategy::fsdp1)
+    return std::make_unique<Fsdp1>(host, model, plan, training, sms);
+  return std::make_unique<Fsdp2>(host, model, plan, training, sms);
+}
+
 }  // namespace
 
-class TrainingProgram::Impl {
+class TrainingProgram::Impl : public ViewListener {
  public:
   Impl(const Model& model, const Plan& plan, const Scenario& scenario, Schedule& schedule)
       : model_(model),
@@ -52,11 +62,16 @@ class TrainingProgram::Impl {
         training_(scenario.training),
         host_(schedule),
         sms_(scenario.cluster.gpu.sms),
-        runtime_(std::make_unique<Fsdp2>(host_, model, plan, scenario.training, sms_)),
+        runtime_(make_runtime(host_, model, plan, scenario.training, sms_)),
         fsdp_(*runtime_),
         program_(build_program(model, input_of(scenario.training))) {
     schedule.streams = {"compute",        "all-gather copy-in", "all-gather",
                         "reduce-scatter", "all-reduce",         "internal"};
+    if (training_.strategy == Strategy::fsdp1)
+      schedule.streams = {"compute",       "pre-unshard", "unshard",
+                          "post-backward", "all-reduce",  "internal"};
+    fsdp_.listen(this);
+    views_.assign(plan.groups.size(), Engine::kNone);
     uses_.assign(model.params.size(), 0);
     for (const Stage& s : program_.stages)
       for (const Step& step : program_.classes[s.cls].steps)
@@ -128,7 +143,10 @@ class TrainingProgram::Impl {
   struct Instance {
     int32_t shared = -1;
     uint32_t begin = 0;
-    std::vector<std::pair<uint32_t, uint32_t>> backward;  // variant, begin
+    struct Backward {
+      uint32_t variant = 0, begin = 0, first_event = 0;
+    };
+    std::vector<Backward> backward;
   };
   struct StageInstances {
     Instance main, cast_in, cast_out;
@@ -136,17 +154,21 @@ class TrainingProgram::Impl {
     std::unique_ptr<ModuleHooks> hooks;
   };
   struct Node {
-    enum class Kind : uint8_t { leaf, region, direct, post_backward } kind = Kind::leaf;
+    enum class Kind : uint8_t { leaf, region, direct, post_backward, views } kind = Kind::leaf;
     Instance* instance = nullptr;
     uint32_t stage = 0;  // region, direct
     uint32_t state = 0;  // post_backward
+    GroupId unit;        // views
     BufferId input, output;
   };
   struct PreHook {
     uint32_t node = 0;
     uint32_t state = 0;
+    bool post_backward = false;
   };
   class Hooks;
+  void views_made(GroupId unit) override;
+  void edges_to_views(uint32_t stage, Engine::Edges& edges) const;
 
   static ProgramInput input_of(const Training& t) {
     return {t.micro_batch, t.seq_len, t.input_dtype, t.float_logits && t.float_loss};
@@ -160,9 +182,12 @@ class TrainingProgram::Impl {
       if (plan_.state_of[m.v] >= 0) return plan_.states[plan_.state_of[m.v]].group;
     return {};
   }
-  bool casts(const Value& x) const {
+  bool needs_cast(const Value& x) const {
     const Precision& p = training_.precision;
-    return p.cast_forward_inputs && p.compute && is_float(x.type) && x.type != *p.compute;
+    return p.compute && is_float(x.type) && x.type != *p.compute;
+  }
+  bool casts(const Value& x) const {
+    return training_.precision.cast_forward_inputs && needs_cast(x);
   }
   bool casts_output(const Value& x) const {
     const Precision& p = training_.precision;
@@ -183,7 +208,7 @@ class TrainingProgram::Impl {
                       GroupId group, int64_t cast_numel, DType cast_to);
   void drop_input(const Value& x);
   bool interior_wraps(const Stage& s) const;
-  void deliver(uint32_t stage, const RegionGrad& g, uint32_t shift);
+  void deliver(uint32_t stage, const RegionGrad& g, uint32_t shift, uint32_t event_shift);
   uint32_t add_node(const Engine::Edges& edges, const Node& node) {
     nodes_.push_back(node);
     previous_.push_back(edges[0].node);
@@ -213,7 +238,9 @@ class TrainingProgram::Impl {
   std::vector<Node> nodes_;
   std::vector<uint32_t> previous_;  // by node: the one before it in the chain
   std::vector<PreHook> pre_hooks_;
-  std::vector<ModuleId> open_;  // modules whose forward is running, above the stages
+  std::vector<uint32_t> views_;  // by unit: the node of its views in this forward
+  Hooks* inside_ = nullptr;      // of the stage that is being emitted where it stands
+  std::vector<ModuleId> open_;   // modules whose forward is running, above the stages
   BufferId batch_, ones_, input_grad_;
   BufferId root_input_;  // a cast of the batch, held until the root's forward returns
   bool root_input_unsaved_ = false;
@@ -248,8 +275,22 @@ class TrainingProgram::Impl::Hooks : public ModuleHooks {
   }
   void pre_backward(uint32_t m) override { p_.fsdp_.pre_backward(state(m)); }
   void post_backward(uint32_t m) override { p_.fsdp_.post_backward(state(m)); }
-  void set_grad(uint32_t param, BufferId buffer) override {
-    p_.deliver(stage_, {param, buffer, false}, 0);
+  void set_grad(uint32_t param, BufferId buffer, EventId made) override {
+    p_.deliver(stage_, {param, buffer, false, made}, 0, 0);
+  }
+  std::vector<GroupId> take_views() override { return std::exchange(made_, {}); }
+  GroupId unit_of(uint32_t param) const override {
+    const ParamId p = p_.shared(p_.program_.stages[stage_].first_param + param);
+    return {static_cast<uint32_t>(p_.plan_.group_of_param[p.v])};
+  }
+  void flat_gradient(GroupId unit) override { p_.fsdp_.flat_gradient(unit); }
+  bool post_backward_on_inputs() const override { return p_.fsdp_.flattens_gradients(); }
+  // True if the unit is of a module inside the stage.
+  bool takes(GroupId unit) {
+    for (ModuleId m : p_.plan_.groups[unit.v].modules)
+      if (m.v <= top_.v || m.v >= p_.model_.modules[top_.v].end) return false;
+    made_.push_back(unit);
+    return true;
   }
 
  private:
@@ -257,7 +298,36 @@ class TrainingProgram::Impl::Hooks : public ModuleHooks {
   Impl& p_;
   uint32_t stage_;
   ModuleId top_;
+  std::vector<GroupId> made_;
 };
+
+void TrainingProgram::Impl::views_made(GroupId unit) {
+  if (inside_ != nullptr && inside_->takes(unit)) return;
+  Node n;
+  n.kind = Node::Kind::views;
+  n.unit = unit;
+  views_[unit.v] = add_node({}, n);
+}
+
+// The views that the stage's trainable parameters are, where they were made outside it.
+void TrainingProgram::Impl::edges_to_views(uint32_t stage, Engine::Edges& edges) const {
+  if (!fsdp_.flattens_gradients()) return;
+  int slot = 1;
+  std::vector<uint32_t> seen;
+  for (const Step& step : program_.classes[program_.stages[stage].cls].steps) {
+    if (step.what != Step::What::run) continue;
+    for (int32_t q : step.param) {
+      if (q < 0) continue;
+      const ParamId p = shared(program_.stages[stage].first_param + static_cast<uint32_t>(q));
+      const auto unit = static_cast<size_t>(plan_.group_of_param[p.v]);
+      if (views_[unit] == Engine::kNone) continue;
+      if (std::find(seen.begin(), seen.end(), views_[unit]) != seen.end()) continue;
+      SHARDSIM_ASSERT(slot < Engine::kMax, "a stage uses two units made outside it at most");
+      edges[static_cast<size_t>(slot++)] = {views_[unit], 0};
+      seen.push_back(views_[unit]);
+    }
+  }
+}
 
 void TrainingProgram::Impl::initialize() {
   // The first tensor that a process makes on the device leaves a small segment behind.
@@ -329,6 +399,7 @@ TrainingProgram::Impl::Value TrainingProgram::Impl::play_forward(
   if (y.grad) {
     Engine::Edges edges;
     if (x.grad) edges[0] = {x.node, 0};
+    if (stage != UINT32_MAX) edges_to_views(stage, edges);
     Node n;
     n.kind = Node::Kind::region;
     n.instance = &at;
@@ -370,12 +441,23 @@ void TrainingProgram::Impl::enter(ModuleId m, Value& x, StageInstances& at,
   const int32_t s = plan_.state_of[m.v];
   if (s < 0) return;
   const auto state = static_cast<uint32_t>(s);
-  if (plan_.states[state].root) fsdp_.root_pre_forward();
-  if (casts(x)) {
+  const bool root = plan_.states[state].root, late = fsdp_.casts_after_unshard();
+  if (root) fsdp_.root_pre_forward();
+  const bool cast_now =
+      late ? root && training_.fsdp1.cast_root_forward_inputs && needs_cast(x) : casts(x);
+  if (cast_now) {
     cast(x, *training_.precision.compute, at.cast_in, plan_.states[state].group, leaving);
     if (plan_.states[state].root) root_input_ = x.buffer;
   }
-  if (fsdp_.pre_forward(state) && x.grad) {
+  const bool post_backward = fsdp_.pre_forward(state);
+  if (late && casts(x)) {
+    cast(x, *training_.precision.compute, at.cast_in, plan_.states[state].group, leaving);
+    if (root) root_input_ = x.buffer;
+  }
+  if (!post_backward || !x.grad) return;
+  if (fsdp_.flattens_gradients()) {
+    pre_hooks_.push_back({x.node, state, true});
+  } else {
     Engine::Edges edges;
     edges[0] = {x.node, 0};
     Node n;
@@ -391,8 +473,8 @@ void TrainingProgram::Impl::exit(ModuleId m, Value& x, StageInstances& at) {
   const auto state = static_cast<uint32_t>(s);
   if (plan_.states[state].root)
     for (uint32_t list : fsdp_.complete_list_groups())
-      if (x.grad) pre_hooks_.push_back({x.node, list});
-  if (fsdp_.post_forward(state, x.grad) && x.grad) pre_hooks_.push_back({x.node, state});
+      if (x.grad) pre_hooks_.push_back({x.node, list, false});
+  if (fsdp_.post_forward(state, x.grad) && x.grad) pre_hooks_.push_back({x.node, state, false});
   if (casts_output(x)) {
     std::vector<Value> leaving;
     cast(x, *training_.precision.output, at.cast_out, plan_.states[state].group, leaving);
@@ -421,10 +503,11 @@ void TrainingProgram::Impl::run_stage(uint32_t index, Value& x) {
   o.input_kept = x.buffer == batch_;
   o.grad_enabled = grad_enabled_;
   o.sms = sms_;
+  o.flat_grads = fsdp_.flattens_gradients();
   if (!training_.frozen.empty() && stage.module.valid()) {
     const Module& m = model_.modules[stage.module.v];
     for (uint32_t p = m.first_param; p < m.end_param && p < m.first_param + 64; ++p)
-      if (model_.params[p].frozen) o.frozen |= uint64_t{1} << (p - m.first_param);
+      if (!fsdp_.differentiates({p})) o.frozen |= uint64_t{1} << (p - m.first_param);
   }
   for (const Step& step : cls.steps)
     if (step.what == Step::What::run && step.param[0] >= 0 &&
@@ -455,11 +538,14 @@ void TrainingProgram::Impl::run_stage(uint32_t index, Value& x) {
           "that are wrapped themselves",
           {}, "wrap the blocks (wrap: {policy: per_block}) or switch checkpointing off");
     at.hooks = std::make_unique<Hooks>(*this, index);
+    inside_ = static_cast<Hooks*>(at.hooks.get());
     at.direct = std::make_unique<Region>(host_, cls, o, group, at.hooks.get(), x.buffer);
+    inside_ = nullptr;
     const Region::Forward& f = at.direct->forward();
     input_freed = f.input_freed;
     Engine::Edges edges;
     if (x.grad) edges[0] = {x.node, 0};
+    edges_to_views(index, edges);
     Node n;
     n.kind = Node::Kind::direct;
     n.stage = index;
@@ -485,11 +571,12 @@ void TrainingProgram::Impl::run_stage(uint32_t index, Value& x) {
 }
 
 // A gradient of a parameter that several stages read meets the others before its AccumulateGrad.
-void TrainingProgram::Impl::deliver(uint32_t stage, const RegionGrad& g, uint32_t shift) {
+void TrainingProgram::Impl::deliver(uint32_t stage, const RegionGrad& g, uint32_t shift,
+                                    uint32_t event_shift) {
   const ParamId p = shared(program_.stages[stage].first_param + g.param);
   const BufferId buffer{g.buffer.v + shift};
   if (uses_[p.v] <= 1) {
-    fsdp_.set_unsharded_grad(p, buffer, {});
+    fsdp_.set_unsharded_grad(p, buffer, {g.made.v + event_shift});
     return;
   }
   const Buffer b = host_.schedule().buffers[buffer.v];
@@ -523,9 +610,15 @@ void TrainingProgram::Impl::deliver(uint32_t stage, const RegionGrad& g, uint32_
 
 void TrainingProgram::Impl::execute(uint32_t n, Engine::Grads& in, Engine::Grads& out) {
   for (const PreHook& h : pre_hooks_)
-    if (h.node == n) fsdp_.pre_backward(h.state);
+    if (h.node == n) {
+      if (h.post_backward)
+        fsdp_.post_backward(h.state);
+      else
+        fsdp_.pre_backward(h.state);
+    }
   const Node node = nodes_[n];
   switch (node.kind) {
+    case Node::Kind::views: fsdp_.flat_gradient(node.unit); return;
     case Node::Kind::leaf: {
       input_grad_ = in[0].buffer;
       if (in[0].form.expanded) {
@@ -568,23 +661,30 @@ void TrainingProgram::Impl::execute(uint32_t n, Engine::Grads& in, Engine::Grads
   }
   Shared::Variant& variant = s.variants[v];
   const Region::Backward& b = variant.code;
-  uint32_t begin = UINT32_MAX;
-  for (const auto& [index, where] : at.backward)
-    if (index == v) begin = where;
-  if (begin == UINT32_MAX) {
-    begin = variant.first_used ? host_.repeat_buffers(b.begin, b.end, group) : b.begin;
+  const auto found = std::find_if(at.backward.begin(), at.backward.end(),
+                                  [&](const Instance::Backward& x) { return x.variant == v; });
+  Instance::Backward where;
+  if (found != at.backward.end()) {
+    where = *found;
+  } else {
+    where = {static_cast<uint32_t>(v), b.begin, b.first_event};
+    if (variant.first_used) {
+      where.begin = host_.repeat_buffers(b.begin, b.end, group);
+      where.first_event = host_.repeat_events(b.events);
+    }
     variant.first_used = true;
-    at.backward.emplace_back(static_cast<uint32_t>(v), begin);
+    at.backward.push_back(where);
   }
+  const uint32_t begin = where.begin, event_shift = where.first_event - b.first_event;
   const Region::Forward& f = s.region->forward();
   std::array<uint32_t, kRelocs> shift{};
   shift[static_cast<size_t>(Reloc::forward)] = at.begin - f.begin;
   shift[static_cast<size_t>(Reloc::input)] = node.input.v - f.input.v;
   shift[static_cast<size_t>(Reloc::backward)] = begin - b.begin;
   shift[static_cast<size_t>(Reloc::gradient)] = in[0].buffer.v - b.gradient.v;
-  host_.play(b.span, shift, group);
+  host_.play(b.span, shift, group, event_shift);
   if (node.stage != UINT32_MAX)
-    for (const RegionGrad& g : b.grads) deliver(node.stage, g, begin - b.begin);
+    for (const RegionGrad& g : b.grads) deliver(node.stage, g, begin - b.begin, event_shift);
   if (b.has_input_gradient)
     out[0] = {b.passes_gradient ? in[0].buffer : BufferId{b.input_gradient.v + begin - b.begin},
               b.input_form};
@@ -598,6 +698,8 @@ TrainingProgram::Impl::Value TrainingProgram::Impl::forward() {
   pre_hooks_.clear();
   seen_.assign(model_.params.size(), 0);
   input_grad_ = {};
+  views_.assign(views_.size(), Engine::kNone);
+  fsdp_.set_grad_enabled(grad_enabled_);
 
   host_.alloc(batch_);
   host_.launch(kCompute, batch_work_);
@@ -669,7 +771,8 @@ void TrainingProgram::Impl::micro_batch(int step, int64_t k, bool last) {
   const DType reduce = reduce_dtype(training_.precision);
   const DType compute = compute_dtype(training_.precision);
   const bool narrow = reduce != compute && bytes_of(reduce) <= bytes_of(compute);
-  grad_mode_ = accumulating_                        ? GradMode::add
+  grad_mode_ = fsdp_.flattens_gradients()           ? GradMode::steal
+               : accumulating_                      ? GradMode::add
                : !fsdp_.syncs_gradients() || narrow ? GradMode::first
                                                     : GradMode::steal;
   fsdp_.set_gradients_in_reduce_type(grad_mode_ != GradMode::steal);
