@@ -63,5 +63,6 @@ void add_explain(CLI::App& app, Context& context);
 void add_list(CLI::App& app, Context& context);
 void add_conform(CLI::App& app, Context& context);
 void add_memory(CLI::App& app, Context& context);
+void add_diff(CLI::App& app, Context& context);
 
 }  // namespace shardsim

@@ -55,6 +55,8 @@ int run(int argc, char** argv) {
       "Examples:\n"
       "  shardsim run scenarios/llama3-8b-fsdp2-h100x8.yaml\n"
       "  shardsim explain scenarios/llama3-8b-fsdp2-h100x8.yaml\n"
+      "  shardsim diff scenarios/llama3-8b-fsdp2-h100x8.yaml "
+      "scenarios/llama3-8b-grad-accum-h100x8.yaml\n"
       "  shardsim list models\n"
       "  shardsim conform tests/recordings\n"
       "Exit codes: 0 done, 1 a mistake in the input, 2 a check failed, 3 no such device, "
@@ -64,6 +66,7 @@ int run(int argc, char** argv) {
   add_list(app, context);
   add_conform(app, context);
   add_memory(app, context);
+  add_diff(app, context);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {  // --help, --version

@@ -6,41 +6,10 @@
 
 #include "sim/base/quantity.h"
 #include "sim/report/step_report.h"
+#include "sim/report/text.h"
 
 namespace shardsim {
 namespace {
-
-std::string duration(Time t) {
-  const double us = t.as_us();
-  if (us >= 1e6) return fmt::format("{:.3f} s", us * 1e-6);
-  if (us >= 1e3) return fmt::format("{:.3f} ms", us * 1e-3);
-  return fmt::format("{:.1f} us", us);
-}
-
-double percent(Time part, Time whole) {
-  return whole.ps == 0 ? 0 : 100.0 * static_cast<double>(part.ps) / static_cast<double>(whole.ps);
-}
-
-// 1234567 is "1,234,567".
-std::string grouped(int64_t n) {
-  std::string s = std::to_string(n);
-  for (auto i = static_cast<int>(s.size()) - 3; i > (n < 0 ? 1 : 0); i -= 3)
-    s.insert(static_cast<size_t>(i), ",");
-  return s;
-}
-
-class Lines {
- public:
-  template <class... A>
-  void add(fmt::format_string<A...> f, A&&... args) {
-    fmt::format_to(std::back_inserter(text_), f, std::forward<A>(args)...);
-    text_ += '\n';
-  }
-  std::string take() { return std::move(text_); }
-
- private:
-  std::string text_;
-};
 
 // The cause and work that hold most of the exposed time.
 std::string main_reason(const std::vector<Exposed>& exposed) {
@@ -214,17 +183,6 @@ void collectives(Lines& out, const StepReport& r) {
             sum.comm.v < r.communicator_names.size() ? r.communicator_names[sum.comm.v] : "",
             sum.count, format_bytes(sum.bytes_total), duration(sum.time), duration(sum.exposed));
   }
-}
-
-// Quotes a field that CSV would misread (RFC 4180).
-std::string csv_field(const std::string& s) {
-  if (s.find_first_of(",\"\n\r") == std::string::npos) return s;
-  std::string out = "\"";
-  for (const char c : s) {
-    if (c == '"') out += '"';
-    out += c;
-  }
-  return out + "\"";
 }
 
 }  // namespace
