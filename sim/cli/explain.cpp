@@ -35,6 +35,7 @@ StepCounts count(const Schedule& schedule) {
     ++c.instructions;
     switch (in.kind) {
       case Kind::Alloc:
+      case Kind::AllocOnce:
       case Kind::Free:
       case Kind::UseOn:
       case Kind::PinnedTake: return;
@@ -183,7 +184,7 @@ int explain(const std::string& path, const Context& context) {
   out += fmt::format("mesh     {} rank{}: shard {}, replicate {}\n", t.mesh.world(),
                      t.mesh.world() == 1 ? "" : "s", t.mesh.shard, t.mesh.replicate);
   out += fmt::format("types    stored {}, computed {}, reduced {}\n", name_of(t.precision.storage),
-                     name_of(compute_dtype(t.precision)), name_of(reduce_dtype(t.precision)));
+                     name_of(compute_dtype(t.precision)), name_of(reduce_dtype(t)));
   out += fmt::format("padding  {} elements; {} of {} tensors uneven, {} with an empty shard\n\n",
                      padding, uneven, s.model.params.size(), empty);
   Table groups({{"group", "group"},

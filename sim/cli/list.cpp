@@ -77,7 +77,7 @@ Table clusters() {
 
 Table strategies() {
   Table table({{"name", "name"}, {"pytorch", "PyTorch"}, {"description", "what it is"}});
-  table.add({"fsdp2", "2.15",
+  table.add({"fsdp2", "2.7, 2.15",
              "fully_shard: parameters, gradients and optimizer state sharded by dimension 0; HSDP "
              "with mesh.replicate"});
   return table;

@@ -257,10 +257,10 @@ void read_strategy(const Map& map) {
 void read_pytorch(const Map& map, Training& training) {
   if (const std::optional<Value> v = map.find("pytorch")) {
     training.pytorch = v->text();
-    if (training.pytorch != "2.15")
-      v->fail(fmt::format("this build cannot play PyTorch {} yet",
-                          quoted_for_message(training.pytorch)),
-              "it plays \"2.15\"");
+    if (!behaviour_of(training.pytorch))
+      v->fail(
+          fmt::format("this build cannot play PyTorch {}", quoted_for_message(training.pytorch)),
+          fmt::format("it plays {}", played_releases()));
   }
   if (const std::optional<Value> v = map.find("nccl_backend"))
     if (!v->choice<bool>({{"default", true}, {"legacy", false}}))

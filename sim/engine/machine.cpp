@@ -103,6 +103,8 @@ bool Machine::allocate(BufferId id, const Buffer& buffer, Time& host, Trace& tra
 void Machine::play(const Schedule& schedule, const CostTable& costs, Trace& trace) {
   comm_.resize(schedule.comms.size());
   event_.resize(schedule.events);
+  stream_.resize(std::max(stream_.size(), schedule.streams.size()));
+  taken_.resize(stream_.size());
   size_t total = 0;
   for (size_t i = next_segment_; i < schedule.segments.size(); ++i)
     total += schedule.segments[i].end - schedule.segments[i].begin;
@@ -168,6 +170,10 @@ void Machine::play(const Schedule& schedule, const CostTable& costs, Trace& trac
           host += call;
           for (Time t : stream_) host = std::max(host, t);
           break;
+        case Kind::AllocOnce:
+          if (std::find(kept_.begin(), kept_.end(), in.a) != kept_.end()) break;
+          kept_.push_back(in.a);
+          [[fallthrough]];
         case Kind::Alloc: {
           const BufferId id = segment.buffer(in);
           const Buffer& b = schedule.buffers[id.v];

@@ -79,6 +79,7 @@ class Machine {
   std::array<Bytes, kCategories> by_category_{};
   std::vector<PinnedPool> pinned_;  // by log2 of the size
   std::vector<uint8_t> taken_;      // by stream: the size taken last
+  std::vector<uint32_t> kept_;      // buffers of AllocOnce that are there
   Bytes stop_at_ = INT64_MAX;
   bool stopped_ = false;
   MemoryObserver* observer_ = nullptr;

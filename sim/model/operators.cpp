@@ -25,6 +25,9 @@ class Writer {
   void alloc(uint8_t slot, Bytes bytes) { push(Act::alloc, slot).bytes = bytes; }
   void free(uint8_t slot) { push(Act::free, slot); }
   void release(uint8_t saved) { push(Act::release, saved); }
+  void release_unpacked(uint8_t saved) { push(Act::release_unpacked, saved); }
+  void take_gradient() { push(Act::take_gradient, 0); }
+  void free_unsaved(uint8_t slot) { push(Act::free_unsaved, slot); }
 
   void kernel(const char* name, KernelClass cls, Bytes bytes, int64_t flops = 0) {
     OpAction& m = push(Act::kernel, 0);
@@ -49,14 +52,27 @@ class Writer {
     for (int i = 0; i < n; ++i) kernel(name, cls, bytes / n);
   }
   void memset(Bytes bytes) { push(Act::memset, 0).bytes = bytes; }
+  // at::zeros.
+  void zeros(const OpContext& x, Bytes bytes) {
+    if (x.behaviour->zeros_by_kernel)
+      pointwise("fill", bytes, bytes);
+    else
+      memset(bytes);
+  }
   void copy(Bytes bytes) { push(Act::copy_d2d, 0).bytes = bytes; }
 
   // A product with its workspace around it, in cuBLAS's column-major sizes.
-  void gemm(const char* name, DType t, int64_t m, int64_t n, int64_t k, int64_t batch = 1,
-            Bytes workspace = kCublasWorkspace) {
-    OpAction& a = push(Act::alloc, kMaxSlots - 1);
-    a.workspace = true;
-    a.bytes = workspace;
+  void gemm(const OpContext& x, const char* name, int64_t m, int64_t n, int64_t k,
+            bool adds_bias = false, int64_t batch = 1) {
+    const DType t = x.param;
+    const bool kept = x.behaviour->cached_workspaces;
+    const bool taken = adds_bias || !kept;
+    if (taken) {
+      OpAction& a = push(Act::alloc, kMaxSlots - 1);
+      a.workspace = true;
+      a.bytes = adds_bias ? kCublasLtWorkspace : kCublasWorkspace;
+    }
+    if (kept) push(Act::keep_workspace, 0);
     OpAction& g = push(Act::gemm, 0);
     g.name = name;
     g.dtype = t;
@@ -66,7 +82,7 @@ class Writer {
     g.batch = batch;
     g.flops = 2 * m * n * k * batch;
     g.bytes = bytes_of(t) * (m * k + k * n + m * n) * batch;
-    push(Act::free, kMaxSlots - 1).workspace = true;
+    if (taken) push(Act::free, kMaxSlots - 1).workspace = true;
   }
 
  private:
@@ -148,7 +164,7 @@ void embedding(OpCode& c, const OpShape& s, const OpContext& x) {
   Writer b(c.backward);
   if (s.rows <= 3072) {
     b.alloc(kParamGrad, s.in * row);
-    b.memset(s.in * row);
+    b.zeros(x, s.in * row);
     b.kernel("embedding_backward", KernelClass::embedding, 3 * s.rows * row);
     return;
   }
@@ -175,7 +191,7 @@ void embedding(OpCode& c, const OpShape& s, const OpContext& x) {
   b.free(temp(3));
   b.free(temp(2));
   b.alloc(kParamGrad, s.in * row);
-  b.memset(s.in * row);
+  b.zeros(x, s.in * row);
   const Bytes scan = 1279;  // of cub, the same at both sizes
   b.alloc(temp(4), ids);
   b.alloc(temp(5), 8);
@@ -222,7 +238,7 @@ void positions(OpCode& c, const OpShape& s, const OpContext& x) {
     b.alloc(temp(0), looked_up);
     b.kernel("sum", KernelClass::reduction, all + looked_up);
     b.alloc(kParamGrad, s.in * s.out * e);
-    b.memset(s.in * s.out * e);
+    b.zeros(x, s.in * s.out * e);
     b.kernel("embedding_backward", KernelClass::embedding, 3 * looked_up);
     b.free(temp(0));
   }
@@ -235,7 +251,7 @@ void linear(OpCode& c, const OpShape& s, const OpContext& x, bool bias) {
   c.out = t;
   Writer f(c.forward);
   f.alloc(0, e * s.rows * s.out);
-  f.gemm("linear", t, s.out, s.rows, s.in, 1, bias ? kCublasLtWorkspace : kCublasWorkspace);
+  f.gemm(x, "linear", s.out, s.rows, s.in, bias);
   if (x.param_grad) c.saved = {input(0)};
   c.gradient_is_view = !s.matrix_input;
   Writer b(c.backward);
@@ -253,15 +269,15 @@ void linear(OpCode& c, const OpShape& s, const OpContext& x, bool bias) {
     b.alloc(kParamGrad, e * s.in * s.out);
     dense([&] {
       if (s.conv1d)
-        b.gemm("linear_dw", t, s.out, s.in, s.rows);
+        b.gemm(x, "linear_dw", s.out, s.in, s.rows);
       else
-        b.gemm("linear_dw", t, s.in, s.out, s.rows);
+        b.gemm(x, "linear_dw", s.in, s.out, s.rows);
     });
   };
   const auto input_gradient = [&] {
     if (!x.in_grad[0]) return;
     b.alloc(0, e * s.rows * s.in);
-    dense([&] { b.gemm("linear_dx", t, s.in, s.rows, s.out); });
+    dense([&] { b.gemm(x, "linear_dx", s.in, s.rows, s.out); });
   };
   if (!bias) {
     weight_gradient();
@@ -278,7 +294,136 @@ void linear(OpCode& c, const OpShape& s, const OpContext& x, bool bias) {
     column_sum(b, s.rows, s.out, e, x.sms);
 }
 
+// F.rms_norm as a chain of operators in fp32, each with its own backward: recorded with 2.7.1, in
+// bf16, fp16, fp32 and with a frozen weight.
+//   x.to(fp32); * rsqrt(pow(2).mean(-1).add_(eps)); * weight; type_as(x)
+void composed_rms_norm(OpCode& c, const OpShape& s, const OpContext& x) {
+  const DType in = x.in[0];
+  const int64_t e = bytes_of(in), p = bytes_of(x.param), n = s.rows * s.in;
+  const bool narrow = e < 4;
+  const Bytes wide = 4 * n, row = 4 * s.rows;
+  c.out = in;
+  Writer f(c.forward), b(c.backward);
+  const uint8_t x32 = extra(0), root = extra(1), normed = extra(2), square = extra(3),
+                mean = extra(4), scaled = narrow ? extra(5) : uint8_t{0};
+  if (narrow) {
+    f.alloc(x32, wide);
+    f.pointwise("cast", e * n + wide, wide);
+  }
+  f.alloc(square, wide);
+  f.pointwise("pow", 2 * wide, wide);
+  f.alloc(mean, row);
+  f.kernel("mean", KernelClass::reduction, wide, n);
+  f.kernel("add", KernelClass::pointwise, 2 * row);
+  f.alloc(root, row);
+  f.kernel("rsqrt", KernelClass::pointwise, 2 * row);
+  f.free(mean);
+  f.free(square);
+  f.alloc(normed, wide);
+  f.pointwise("mul", 2 * wide, wide, KernelClass::strided);
+  f.alloc(scaled, wide);
+  f.pointwise("mul", 2 * wide, wide, KernelClass::strided);
+  if (x.param_grad)
+    f.free_unsaved(normed);
+  else
+    f.free(normed);
+  if (narrow) {
+    f.alloc(0, e * n);
+    f.pointwise("cast", e * n + wide, wide);
+    f.free(scaled);
+  }
+  uint8_t saved_normed = 0, saved_x = 0, saved_root = 0;
+  const auto save = [&](uint8_t what) {
+    c.saved.push_back(what);
+    return static_cast<uint8_t>(c.saved.size() - 1);
+  };
+  if (x.param_grad) saved_normed = save(kept(normed));
+  if (x.in_grad[0]) {
+    saved_x = save(narrow ? kept(x32) : input(0));
+    saved_root = save(kept(root));
+  }
+
+  // type_as, then the product with the weight.
+  const uint8_t grad = temp(0), by_weight = temp(2);
+  if (narrow) {
+    b.alloc(grad, wide);
+    b.pointwise("cast", e * n + wide, wide);
+    b.take_gradient();
+  }
+  if (x.param_grad) {
+    b.alloc(temp(1), wide);
+    b.pointwise("mul", 3 * wide, wide);
+  }
+  if (x.in_grad[0]) {
+    b.alloc(by_weight, wide);
+    b.pointwise("mul", 2 * wide, wide, KernelClass::strided);
+  }
+  if (x.param_grad) {
+    b.release_unpacked(saved_normed);
+    const uint8_t sum = p < 4 ? temp(3) : kParamGrad;
+    b.alloc(sum, 4 * s.in);
+    b.kernel("sum", KernelClass::reduction, wide, n);
+    b.free(temp(1));
+    if (p < 4) {
+      b.alloc(kParamGrad, p * s.in);
+      b.kernel("cast", KernelClass::pointwise, (4 + p) * s.in);
+      b.free(sum);
+    }
+  }
+  if (narrow)
+    b.free(grad);
+  else
+    b.take_gradient();
+  if (x.param_grad) b.release(saved_normed);
+  if (!x.in_grad[0]) return;
+  // The product with the root: the root's gradient is reduced, the input's waits for the other.
+  const uint8_t by_root = narrow ? temp(4) : uint8_t{0}, root_grad = temp(5);
+  b.alloc(temp(1), wide);
+  b.pointwise("mul", 3 * wide, wide);
+  b.alloc(by_root, wide);
+  b.pointwise("mul", 2 * wide, wide, KernelClass::strided);
+  b.alloc(root_grad, row);
+  b.kernel("sum", KernelClass::reduction, wide, n);
+  b.free(temp(1));
+  b.free(by_weight);
+  // rsqrt: -0.5 * grad * root^3.
+  b.alloc(temp(6), row);
+  b.kernel("pow", KernelClass::pointwise, 2 * row);
+  b.alloc(temp(7), row);
+  b.kernel("mul", KernelClass::pointwise, 2 * row);
+  b.alloc(temp(8), row);
+  b.kernel("mul", KernelClass::pointwise, 3 * row);
+  b.free(temp(7));
+  b.free(temp(6));
+  b.release_unpacked(saved_root);
+  b.free(root_grad);
+  b.release(saved_root);
+  // mean, then pow: grad * (2 * x^1).
+  b.alloc(temp(1), wide);
+  b.pointwise("div", row + wide, wide, KernelClass::strided);
+  b.free(temp(8));
+  b.alloc(temp(0), wide);
+  b.copy(wide);
+  b.alloc(temp(2), wide);
+  b.pointwise("mul", 2 * wide, wide);
+  b.alloc(temp(3), wide);
+  b.pointwise("mul", 3 * wide, wide);
+  b.free(temp(2));
+  b.free(temp(0));
+  b.release_unpacked(saved_x);
+  b.free(temp(1));
+  b.release(saved_x);
+  b.pointwise("add", 3 * wide, wide);
+  b.free(temp(3));
+  if (!narrow) return;
+  b.alloc(0, e * n);
+  b.pointwise("cast", e * n + wide, wide);
+  b.free(by_root);
+}
+
 void rms_norm(OpCode& c, const OpShape& s, const OpContext& x) {
+  if (s.norm == NormForm::fused && x.behaviour->composed_rms_norm)
+    return composed_rms_norm(c, s, x);
   const DType in = x.in[0];
   const int64_t e = bytes_of(in), n = s.rows * s.in;
   c.out = in;
@@ -435,11 +580,11 @@ void rope(OpCode& c, const OpShape& s, const OpContext& x) {
   b.alloc(temp(1), e * n / 2);
   b.pointwise("neg", e * n, e * n / 2);
   b.alloc(temp(2), e * n);
-  b.memset(e * n);
+  b.zeros(x, e * n);
   b.pointwise("copy", e * n, e * n / 2);
   b.free(temp(1));
   b.alloc(0, e * n);
-  b.memset(e * n);
+  b.zeros(x, e * n);
   b.pointwise("copy", e * n, e * n / 2);
   b.free(temp(0));
   b.pointwise("add", 3 * e * n, e * n);
@@ -509,8 +654,8 @@ void attention(OpCode& c, const OpShape& s, const OpContext& x) {
     f.alloc(offset, 8);
     f.alloc(0, q);
     f.alloc(l, lse);
-    f.memset(8);
-    f.memset(8);
+    f.zeros(x, 8);
+    f.zeros(x, 8);
     f.attention("efficient_attention", c.out, s, 2 * q + 2 * kv, flops);
     c.saved = {input(1), input(0), input(2), kept(l), kept(0), kept(seed), kept(offset)};
     // Seen at 128 and 512 tokens, 4, 12 and 16 heads of 64.
@@ -532,7 +677,7 @@ void attention(OpCode& c, const OpShape& s, const OpContext& x) {
     b.free(temp(5));
     b.free(temp(4));
     b.alloc(temp(1), workspace);
-    b.memset(workspace);
+    b.zeros(x, workspace);
     b.attention("efficient_attention_backward", c.out, s, 4 * q + 4 * kv, 5 * flops / 2);
     if (grouped) {
       b.kernel("sum", KernelClass::reduction, q + kv);
@@ -593,7 +738,7 @@ void cross_entropy(OpCode& c, const OpShape& s, const OpContext& x) {
   c.saved = {kept(lsm), kept(total)};
   const uint8_t nll = temp(0), grad = cast ? temp(1) : uint8_t{0};
   b.alloc(nll, w * n);
-  b.memset(w * n);
+  b.zeros(x, w * n);
   b.kernel("nll_loss_backward", KernelClass::pointwise, 12 * s.rows);
   b.release(1);
   b.alloc(grad, w * n);
@@ -670,7 +815,7 @@ OpCode op_code(OpKind kind, const OpShape& s, const OpContext& x) {
       Writer f(c.forward);
       const Bytes all = bytes_of(s.to) * s.rows * s.in;
       f.alloc(0, all);
-      f.memset(all);
+      f.zeros(x, all);
       break;
     }
     case OpKind::embedding: embedding(c, s, x); break;

@@ -14,6 +14,7 @@
 #include "sim/base/dtype.h"
 #include "sim/base/units.h"
 #include "sim/model/kernels.h"
+#include "sim/model/version.h"
 
 namespace shardsim {
 
@@ -60,12 +61,17 @@ struct OpContext {
   bool param_grad = false;        // the parameters require one
   bool expanded_grad = false;     // the incoming gradient is an expanded scalar
   int sms = 132;                  // of the device
+  const Behaviour* behaviour = &kNewestBehaviour;
 };
 
 enum class Act : uint8_t {
   alloc,
   free,
-  release,  // backward: the saved tensor number `slot` goes early
+  release,           // backward: the saved tensor number `slot` goes early
+  release_unpacked,  // the same, where a checkpoint's function has unpacked it
+  take_gradient,     // backward: the incoming gradient goes early
+  free_unsaved,    // forward: a slot that autograd keeps goes where it does not, under a checkpoint
+  keep_workspace,  // the cuBLAS handle's own, made with its first product
   gemm,
   kernel,
   memset,

@@ -59,12 +59,10 @@ std::string Group::name(const Model& model) const {
 
 DType compute_dtype(const Precision& p) { return p.compute.value_or(p.storage); }
 
-// 2.15: without reduce_dtype gradients are reduced in the original type (fsdp2-runtime section 0).
-DType reduce_dtype(const Precision& p) { return p.reduce.value_or(p.storage); }
-
 DType reduce_dtype(const Training& t) {
-  if (t.strategy == Strategy::fsdp1) return t.precision.reduce.value_or(compute_dtype(t.precision));
-  return reduce_dtype(t.precision);
+  const Precision& p = t.precision;
+  const bool stored = t.strategy == Strategy::fsdp2 && t.behaviour().reduces_in_stored_type;
+  return p.reduce.value_or(stored ? p.storage : compute_dtype(p));
 }
 
 Plan build_plan(const Model& model, const Training& training) {
@@ -86,6 +84,7 @@ Plan build_plan(const Model& model, const Training& training) {
     s.modules = call.modules;
     s.root = call.modules.size() == 1 && call.modules[0].v == 0;
     resolve_reshard(s, call.reshard, ranks);
+    if (s.root && !training.behaviour().root_may_reshard) s.reshard = Reshard::Kind::no;
     managed.clear();
     for (ModuleId m : call.modules) {
       if (plan.state_of[m.v] >= 0)

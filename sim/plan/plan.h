@@ -69,14 +69,14 @@ Plan build_plan(const Model& model, const Training& training);
 // Bytes of a group's collectives: the whole gathered tensor in compute type, the whole reduced tensor
 // in reduce type.
 DType compute_dtype(const Precision& p);
-DType reduce_dtype(const Precision& p);
-// FSDP1 reduces in the compute type where no type is given, FSDP2 in the stored one.
+// Without a type of its own: FSDP1 reduces in the compute type, FSDP2 in the stored one or (2.7) the
+// gradients'.
 DType reduce_dtype(const Training& t);
 inline Bytes all_gather_bytes(const Group& g, const Precision& p) {
   return g.padded() * bytes_of(compute_dtype(p));
 }
-inline Bytes reduce_scatter_bytes(const Group& g, const Precision& p) {
-  return g.padded() * bytes_of(reduce_dtype(p));
+inline Bytes reduce_scatter_bytes(const Group& g, const Training& t) {
+  return g.padded() * bytes_of(reduce_dtype(t));
 }
 
 }  // namespace shardsim

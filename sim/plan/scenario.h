@@ -12,6 +12,7 @@
 #include "sim/base/error.h"
 #include "sim/cluster/cluster.h"
 #include "sim/model/architecture.h"
+#include "sim/model/version.h"
 
 namespace shardsim {
 
@@ -150,7 +151,8 @@ struct Optimizer {
 };
 
 struct Training {
-  std::string pytorch = "2.15";
+  std::string pytorch = "2.15";  // one of played_releases()
+  const Behaviour& behaviour() const { return *behaviour_of(pytorch); }
   int64_t seq_len = 0;      // tokens a sequence; stack and bag: not used
   int64_t micro_batch = 1;  // sequences (stack and bag: rows) per data-parallel rank
   int64_t grad_accum = 1;

@@ -294,6 +294,7 @@ class Writer {
     uint32_t launch = 0;
     size_t row = 0;
     Time now{};
+    LiveWalk walk;
     schedule_.for_each([&](const Instr& i, const Segment& s) {
       // No call between two launches runs past the second's issue.
       const Time bound = launch < trace_.issued.size() ? trace_.issued[launch] : Time::max();
@@ -341,11 +342,13 @@ class Writer {
           if (row < trace_.marks.size()) now = trace_.marks[row++].host + options_.host_call;
           break;
         case Kind::Alloc:
+        case Kind::AllocOnce:
         case Kind::Free: {
           const BufferId b = s.buffer(i);
-          if (b.v >= schedule_.buffers.size()) break;
+          const int change = walk.change(i);
+          if (b.v >= schedule_.buffers.size() || change == 0) break;
           const Bytes n = round_block(schedule_.buffers[b.v].bytes);
-          live_ += i.kind == Kind::Alloc ? n : -n;
+          live_ += change * n;
           if (!memory_.empty() && memory_.back().first == now)
             memory_.back().second = std::max(memory_.back().second, live_);
           else

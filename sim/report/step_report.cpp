@@ -116,15 +116,17 @@ void add_times(StepReport& r, const Schedule& schedule, const Trace& trace) {
 // What lived at the peak, summed by group.
 std::vector<Bytes> peak_by_group(const Schedule& schedule, const Trace& trace, size_t groups) {
   std::vector<Bytes> out(groups + 1);
+  LiveWalk walk;
   for (uint32_t s = 0; s < schedule.segments.size() && s <= trace.peak_segment; ++s) {
     const Segment& segment = schedule.segments[s];
     const uint32_t end = s == trace.peak_segment ? trace.peak_instr + 1 : segment.end;
     for (uint32_t i = segment.begin; i < end; ++i) {
       const Instr& in = schedule.code[i];
-      if (in.kind != Kind::Alloc && in.kind != Kind::Free) continue;
+      const int change = walk.change(in);
+      if (change == 0) continue;
       const Buffer& b = schedule.buffers[segment.buffer(in).v];
       const Bytes bytes = round_block(b.bytes);
-      out[std::min<size_t>(b.group.v, groups)] += in.kind == Kind::Alloc ? bytes : -bytes;
+      out[std::min<size_t>(b.group.v, groups)] += change * bytes;
     }
   }
   // The allocation that found no room is not there.

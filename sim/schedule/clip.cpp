@@ -10,10 +10,14 @@ void clip_grad_norm(Host& host, CommId shard, DType dtype, const std::vector<int
   if (n == 0) return;
   const Bytes element = bytes_of(dtype), all = n * element;
   int64_t chunks = 0, numel = 0;
+  ForeachLaunches foreach (host.behaviour(), 1);
   for (int64_t x : numels) {
     chunks += chunks_of(x);
     numel += x;
+    foreach
+      .add(x);
   }
+  const int64_t launches = foreach.count();
   const auto buffer = [&](Bytes bytes) {
     const BufferId b = host.buffer(bytes, kCompute, Category::optimizer);
     host.alloc(b);
@@ -38,8 +42,8 @@ void clip_grad_norm(Host& host, CommId shard, DType dtype, const std::vector<int
   std::vector<BufferId> norms;
   for (int64_t i = 0; i < n; ++i) norms.push_back(buffer(element));
   host.pinned_copy(kCompute, copy(WorkKind::CopyH2D, 8 * (n + 1)));
-  for (int64_t l = 0; l < launches_of(chunks); ++l)
-    kernel("foreach_norm", element * numel / launches_of(chunks), KernelClass::foreach_op);
+  for (int64_t l = 0; l < launches; ++l)
+    kernel("foreach_norm", element * numel / launches, KernelClass::foreach_op);
   kernel("lpnorm_cleanup", 4 * chunks);
   host.free(partial);
   host.free(table);
@@ -80,8 +84,8 @@ void clip_grad_norm(Host& host, CommId shard, DType dtype, const std::vector<int
   host.free(sum);
   const BufferId clamped = buffer(element);
   kernel("clamp", 2 * element);
-  for (int64_t l = 0; l < launches_of(chunks); ++l)
-    kernel("foreach_mul", 2 * element * numel / launches_of(chunks), KernelClass::foreach_op);
+  for (int64_t l = 0; l < launches; ++l)
+    kernel("foreach_mul", 2 * element * numel / launches, KernelClass::foreach_op);
   host.free(clamped);
   host.free(coefficient);
   host.free(total);

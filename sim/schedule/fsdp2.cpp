@@ -86,7 +86,7 @@ Fsdp2::Fsdp2(Host& host, const Model& model, const Plan& plan, const Training& t
       training_(training),
       sms_(sms),
       compute_(compute_dtype(training.precision)),
-      reduce_(reduce_dtype(training.precision)),
+      reduce_(reduce_dtype(training)),
       stored_(training.precision.storage) {
   const Mesh& mesh = plan.mesh;
   if (hsdp()) replicate_comm_ = host.communicator(mesh.replicate, mesh.shard, "replicate");
@@ -112,24 +112,22 @@ void Fsdp2::define_gather(ParamGroup& g, Gather& x, CommId comm, bool from_post_
   const Group& p = *g.plan;
   const int64_t e = bytes_of(compute_);
   const int64_t numel = p.padded() / x.ranks;  // a rank's input
-  const int64_t chunks = [&] {
-    int64_t n = 0;
-    for (const ShardedParam& q : p.params) n += chunks_of(q.shard * p.ranks / x.ranks);
-    return n;
-  }();
+  ForeachLaunches foreach (host_.behaviour(), 2);
+  for (const ShardedParam& q : p.params)
+    foreach
+      .add(q.shard * p.ranks / x.ranks);
+  const int64_t n = foreach.count();
   // Flat buffer, where a parameter dtype is set that is not the stored one: the cast of every shard,
   // or a copy of the post-forward shards.
   const bool flat = compute_ != stored_;
   if (flat) {
     const int64_t from = from_post_forward ? e : bytes_of(stored_);
-    x.flat = static_cast<size_t>(launches_of(chunks));
+    x.flat = static_cast<size_t>(n);
     for (size_t i = 0; i < x.flat; ++i)
-      x.copy_in.push_back(
-          host_.work(kernel("all_gather_cast", KernelClass::foreach_op,
-                            (from + e) * numel / static_cast<int64_t>(x.flat), compute_, g.id)));
+      x.copy_in.push_back(host_.work(kernel("all_gather_cast", KernelClass::foreach_op,
+                                            (from + e) * numel / n, compute_, g.id)));
     x.flat_buffer = host_.buffer(numel * e, kCopyIn, Category::all_gather_buffers, g.id);
   }
-  const int64_t n = launches_of(chunks);
   for (int64_t i = 0; i < n; ++i)
     x.copy_in.push_back(host_.work(
         kernel("all_gather_copy_in", KernelClass::foreach_op, 2 * e * numel / n, compute_, g.id)));
@@ -148,9 +146,11 @@ void Fsdp2::define(ParamGroup& g) {
   const int64_t ranks = p.ranks;
   const auto n = static_cast<uint32_t>(p.params.size());
   const ShardState& state = plan_.states[g.state];
+  g.communicates = ranks > 1 || host_.behaviour().one_rank_communicates;
   g.grads.assign(n, {});
+  g.accumulated.assign(n, {});
   g.has_grad.assign(n, false);
-  if (ranks > 1) {
+  if (g.communicates) {
     g.whole.ranks = ranks;
     define_gather(g, g.whole, shard_comm_, false);
     for (BufferId* b : {&g.gathered, &g.gathered_other})
@@ -172,7 +172,7 @@ void Fsdp2::define(ParamGroup& g) {
       g.clone.push_back(
           host_.work(copy(WorkKind::CopyD2D, q.shard * ranks / m * e, g.id, "reshard_clone")));
   }
-  if (ranks == 1) {
+  if (!g.communicates) {
     g.first_cast = host_.buffers();
     for (const ShardedParam& q : p.params)
       host_.buffer(q.shard * e, kCompute, Category::all_gather_buffers, g.id);
@@ -196,6 +196,7 @@ Fsdp2::Reduction& Fsdp2::reduction(ParamGroup& g) {
   x.of = of;
   const Group& p = *g.plan;
   const ShardState& state = plan_.states[g.state];
+  const Behaviour& behaviour = host_.behaviour();
   const int64_t e = bytes_of(compute_), o = bytes_of(stored_), r = bytes_of(reduce_);
   const int64_t ranks = p.ranks;
   Group with_grad = p;
@@ -228,24 +229,28 @@ Fsdp2::Reduction& Fsdp2::reduction(ParamGroup& g) {
   x.table_copy = host_.work(copy(WorkKind::CopyH2D, table, g.id, "chunk_cat_table"));
   x.chunk_cat = host_.work(
       kernel("chunk_cat", KernelClass::chunk_cat, input + shard * ranks * e, reduce_, g.id));
-  const DivideFactors divide =
-      divide_factors(reduce_, plan_.mesh.world(), state.divide_factor, state.force_sum);
+  const DivideFactors divide = divide_factors(
+      reduce_, plan_.mesh.world(), behaviour.divide_factor_all_reduces ? state.divide_factor : 0,
+      state.force_sum);
   const bool divides = divide.pre != 1 || divide.post != 1;
   if (divide.pre != 1)
     x.pre_divide = host_.work(kernel("div", KernelClass::pointwise, 2 * input, reduce_, g.id));
   const bool custom = state.divide_factor > 0;
-  const ReduceOp scatter_op = divides ? ReduceOp::sum
-                              : custom && state.divide_factor != static_cast<double>(ranks)
-                                  ? ReduceOp::premul_sum
-                                  : ReduceOp::avg;
+  const bool premultiplies =
+      custom && (!behaviour.divide_factor_all_reduces ||
+                 (!divides && state.divide_factor != static_cast<double>(ranks)));
+  const ReduceOp scatter_op = premultiplies ? ReduceOp::premul_sum
+                              : divides     ? ReduceOp::sum
+                                            : ReduceOp::avg;
   x.reduce_scatter = host_.work(collective(WorkKind::ReduceScatter, input, reduce_, reduce_comm_,
                                            g.id, scatter_op, "reduce_scatter"));
   x.copy = host_.work(copy(WorkKind::CopyD2D, input, g.id, "reduce_copy"));
   if (hsdp()) {
     x.add_partial = host_.work(kernel("add", KernelClass::pointwise, 3 * output, reduce_, g.id));
-    x.all_reduce =
-        host_.work(collective(WorkKind::AllReduce, output, reduce_, replicate_comm_, g.id,
-                              divides || custom ? ReduceOp::sum : ReduceOp::avg, "all_reduce"));
+    x.all_reduce = host_.work(collective(
+        WorkKind::AllReduce, output, reduce_, replicate_comm_, g.id,
+        divides || (custom && behaviour.divide_factor_all_reduces) ? ReduceOp::sum : ReduceOp::avg,
+        "all_reduce"));
     x.partial = host_.buffer(output, kReduceScatter, Category::reduce_scatter_buffers, g.id);
   }
   if (divide.post != 1)
@@ -305,7 +310,7 @@ void Fsdp2::unshard(ParamGroup& g) {
   }
   g.pending = true;
   g.pending_partial = g.sharded_state == ShardedState::post_forward;
-  if (g.plan->ranks == 1) {
+  if (!g.communicates) {
     g.gathered_event = host_.record(kCompute);
     return;
   }
@@ -366,9 +371,17 @@ void Fsdp2::wait_for_unshard(ParamGroup& g) {
   if (!g.pending) return;
   g.pending = false;
   const bool forward = g.training_state == TrainingState::forward;
-  if (forward) release_held(false);
+  BufferId held;  // goes at the end
+  if (forward && host_.behaviour().frees_held_gather_late && held_.buffer.valid()) {
+    held = held_.buffer;
+    host_.wait(kCopyIn, held_.event);
+    host_.wait(kAllGather, held_.event);
+    held_ = {};
+  } else if (forward) {
+    release_held(false);
+  }
   const auto n = static_cast<uint32_t>(g.plan->params.size());
-  if (g.plan->ranks == 1) {
+  if (!g.communicates) {
     BufferId previous;
     for (uint32_t i = 0; i < n; ++i) {
       if (compute_ != stored_) {
@@ -397,13 +410,14 @@ void Fsdp2::wait_for_unshard(ParamGroup& g) {
   g.ever_unsharded = true;
   g.storage_kept = training_.fsdp2.keep_unsharded_storage;
   const EventId copied = host_.record(kCompute);
-  if (forward && g.plan->ranks > 1) {
+  if (forward && g.communicates) {
     held_ = {g.gathered, copied};
+    if (held.valid()) drop_gathered(held);
     return;
   }
   host_.wait(kCopyIn, copied);
   host_.wait(kAllGather, copied);
-  if (g.plan->ranks > 1) drop_gathered(g.gathered);
+  if (g.communicates) drop_gathered(g.gathered);
 }
 
 void Fsdp2::reshard(ParamGroup& g) {
@@ -487,6 +501,7 @@ void Fsdp2::end_forward(ParamGroup& g) {
 
 std::vector<uint32_t> Fsdp2::complete_list_groups() {
   std::vector<uint32_t> completed;
+  if (!host_.behaviour().completes_list_groups) return completed;
   for (auto s = static_cast<uint32_t>(plan_.states.size()); s-- > 0;) {
     if (members_run_[s] == 0 || members_run_[s] >= plan_.states[s].modules.size()) continue;
     members_run_[s] = 0;
@@ -533,20 +548,60 @@ void Fsdp2::set_unsharded_grad(ParamId param, BufferId buffer, EventId) {
 
 void Fsdp2::post_backward_group(ParamGroup& g) {
   g.training_state = TrainingState::post_backward;
+  const Behaviour& behaviour = host_.behaviour();
+  if (behaviour.casts_unsynced_late) accumulate_grads(g);
   if (!sync_) {
     if (reshard_after_backward_) reshard(g);
+    if (behaviour.casts_unsynced_late) cast_unsynced_grads(g);
     return;
   }
+  for (size_t i = 0; i < g.grads.size(); ++i)
+    if (g.accumulated[i].valid()) std::swap(g.grads[i], g.accumulated[i]);
   if (reshard_after_backward_) reshard(g);
+  const bool any =
+      std::any_of(g.grads.begin(), g.grads.end(), [](BufferId b) { return b.valid(); });
+  if (!any && !behaviour.waits_without_gradients) return;
   const auto cap = static_cast<size_t>(training_.fsdp2.reduce_scatter_max_input_buffers);
   while (retained_.size() >= cap) {
     host_.wait(kCompute, retained_.front().event);
     host_.free(retained_.front().input);
     retained_.erase(retained_.begin());
   }
-  const bool any =
-      std::any_of(g.grads.begin(), g.grads.end(), [](BufferId b) { return b.valid(); });
   if (any) reduce(g);
+}
+
+// Adds what this backward brought to what the unsynchronized ones before it left.
+void Fsdp2::accumulate_grads(ParamGroup& g) {
+  for (size_t i = 0; i < g.grads.size(); ++i) {
+    if (!g.accumulated[i].valid() || !g.grads[i].valid()) continue;
+    host_.launch(kCompute, g.accumulate[i]);
+    host_.free(g.grads[i]);
+    g.grads[i] = {};
+  }
+}
+
+// The gradients of an unsynchronized backward are kept in the reduce type, if it is another.
+void Fsdp2::cast_unsynced_grads(ParamGroup& g) {
+  if (reduce_ == compute_) return;
+  if (g.accumulators.empty()) {
+    const int64_t e = bytes_of(compute_), r = bytes_of(reduce_);
+    for (const ShardedParam& q : g.plan->params) {
+      g.accumulators.push_back(
+          host_.buffer(q.numel * r, kCompute, Category::unsharded_gradients, g.id));
+      g.cast_accumulated.push_back(
+          host_.work(kernel("cast", KernelClass::pointwise, (e + r) * q.numel, reduce_, g.id)));
+      g.accumulate.push_back(
+          host_.work(kernel("add", KernelClass::pointwise, (e + 2 * r) * q.numel, reduce_, g.id)));
+    }
+  }
+  for (size_t i = 0; i < g.grads.size(); ++i) {
+    if (!g.grads[i].valid()) continue;
+    g.accumulated[i] = g.accumulators[i];
+    host_.alloc(g.accumulated[i]);
+    host_.launch(kCompute, g.cast_accumulated[i]);
+    host_.free(g.grads[i]);
+    g.grads[i] = {};
+  }
 }
 
 BufferId Fsdp2::reduce_input(ParamGroup& g, Reduction& x) {
@@ -561,9 +616,10 @@ BufferId Fsdp2::reduce_input(ParamGroup& g, Reduction& x) {
 void Fsdp2::reduce(ParamGroup& g) {
   Reduction& x = reduction(g);
   const BufferId input = reduce_input(g, x);
-  if (g.post_event.valid()) host_.wait(kCompute, g.post_event);
-  drop_all_reduce_buffer(g);
-  if (hsdp() && g.partial.valid()) host_.wait_stream(kReduceScatter, kCompute);
+  const Behaviour& behaviour = host_.behaviour();
+  wait_for_post_backward(g);
+  if (hsdp() && g.partial.valid() && behaviour.partial_sum_waits)
+    host_.wait_stream(kReduceScatter, kCompute);
   host_.alloc(input);
   if (x.cast_in.empty() || accumulated_) {
     host_.alloc(x.table);
@@ -581,9 +637,13 @@ void Fsdp2::reduce(ParamGroup& g) {
     for (BufferId b : x.padded_grads)
       if (b.valid()) host_.free(b);
   }
-  // A Python list lets go of its elements from the end.
+  // A Python list lets go of its elements from the end; a loop's variable may hold the last.
+  BufferId last;
   for (auto b = g.grads.rbegin(); b != g.grads.rend(); ++b) {
-    if (b->valid()) host_.free(*b);
+    if (b->valid() && behaviour.keeps_last_gradient && !last.valid())
+      last = *b;
+    else if (b->valid())
+      host_.free(*b);
     *b = {};
   }
   host_.wait_stream(kReduceScatter, kCompute);
@@ -596,7 +656,7 @@ void Fsdp2::reduce(ParamGroup& g) {
                                                                     : x.output;
   host_.alloc(output);
   if (x.pre_divide.valid()) host_.launch(kReduceScatter, x.pre_divide);
-  if (g.plan->ranks > 1)
+  if (g.communicates)
     host_.collective(kReduceScatter, x.reduce_scatter);
   else
     host_.launch(kReduceScatter, x.copy);
@@ -612,12 +672,13 @@ void Fsdp2::reduce(ParamGroup& g) {
         g.partial = output;
       }
       end_reduction(g, kReduceScatter);
+      if (last.valid()) host_.free(last);
       return;
     }
     if (g.partial.valid()) host_.launch(kReduceScatter, x.add_partial);
     host_.wait_stream(kAllReduce, kReduceScatter);
-    host_.collective(kAllReduce, x.all_reduce);
-    host_.record(kAllReduce);
+    host_.collective(kAllReduce, x.all_reduce, {output});
+    g.all_reduce_event = host_.record(kAllReduce);
     post = kAllReduce;
   }
   if (x.post_divide.valid()) host_.launch(post, x.post_divide);
@@ -633,6 +694,7 @@ void Fsdp2::reduce(ParamGroup& g) {
   if (g.partial.valid()) host_.free(g.partial);
   g.partial = {};
   end_reduction(g, post);
+  if (last.valid()) host_.free(last);
 }
 
 // Sets each parameter's .grad to its view of the new shard, or adds that to the .grad there is.
@@ -655,6 +717,28 @@ void Fsdp2::drop_all_reduce_buffer(ParamGroup& g) {
   g.all_reduce_buffer = {};
 }
 
+void Fsdp2::wait_for_post_backward(ParamGroup& g) {
+  if (g.post_event.valid()) host_.wait(kCompute, g.post_event);
+  g.post_event = {};
+  if (g.all_reduce_event.valid()) host_.wait(kCompute, g.all_reduce_event);
+  g.all_reduce_event = {};
+  drop_all_reduce_buffer(g);
+}
+
+// A prefetched all-gather that nobody used.
+void Fsdp2::use_stray_gather(ParamGroup& g) {
+  if (!g.pending) return;
+  host_.wait(kCompute, g.gathered_event);
+  if (g.communicates) drop_gathered(g.gathered);
+  g.pending = false;
+}
+
+void Fsdp2::finalize_backward(ParamGroup& g) {
+  wait_for_post_backward(g);
+  use_stray_gather(g);
+  g.forward_indices.clear();
+}
+
 void Fsdp2::end_reduction(ParamGroup& g, StreamId post) {
   g.post_event = host_.record(post);
   const auto same =
@@ -667,11 +751,21 @@ void Fsdp2::end_reduction(ParamGroup& g, StreamId post) {
 
 void Fsdp2::root_post_backward_final_callback() {
   final_queued_ = false;
+  const bool by_state = host_.behaviour().finishes_state_by_state;
   for (const ShardState& state : plan_.states) {
     if (!state.group.valid()) continue;
     ParamGroup& g = groups_[state.group.v];
     if (g.training_state != TrainingState::post_backward) post_backward_group(g);
     g.training_state = TrainingState::idle;
+    if (last_backward_ && by_state) finalize_backward(g);
+  }
+  if (by_state) {
+    posts_.clear();
+    if (!last_backward_) return;
+    members_run_.assign(members_run_.size(), 0);
+    order_.clear();
+    drop_retained();
+    return;
   }
   if (!last_backward_) {
     release_held(true);
@@ -684,15 +778,16 @@ void Fsdp2::root_post_backward_final_callback() {
     ParamGroup& g = groups_[state.group.v];
     drop_all_reduce_buffer(g);
     g.post_event = {};
-    if (g.pending) {  // a prefetched all-gather that nobody used
-      host_.wait(kCompute, g.gathered_event);
-      if (g.plan->ranks > 1) drop_gathered(g.gathered);
-      g.pending = false;
-    }
+    g.all_reduce_event = {};
+    use_stray_gather(g);
     g.forward_indices.clear();
   }
   release_held(true);
   order_.clear();
+  drop_retained();
+}
+
+void Fsdp2::drop_retained() {
   for (const Retained& r : retained_) {
     host_.wait(kCompute, r.event);
     host_.free(r.input);

@@ -44,6 +44,9 @@ class Fsdp2 : public Runtime {
   // FSDPState's hooks. Inputs that require a gradient get the post-backward node.
   bool differentiates(ParamId p) const override { return !model_.params[p.v].frozen; }
   void root_pre_forward() override;
+  bool casts_inputs(uint32_t state) const override {
+    return members_run_[state] == 0 || host_.behaviour().casts_for_every_member;
+  }
   bool pre_forward(uint32_t state) override;
   bool post_forward(uint32_t state, bool output_requires_grad) override;
   std::vector<uint32_t> complete_list_groups() override;
@@ -104,14 +107,20 @@ class Fsdp2 : public Runtime {
     uint32_t first_cast = 0;    // one rank: each parameter's cast
     std::vector<WorkId> cast_one, copy_one;
 
+    bool communicates = true;  // one rank may copy instead
+
     std::vector<BufferId> grads;  // unsharded, by position; none where there is no gradient
+    // The same of unsynchronized micro-batches, in the reduce type, where post-backward casts.
+    std::vector<BufferId> accumulated;
+    std::vector<BufferId> accumulators;  // their buffers
+    std::vector<WorkId> accumulate, cast_accumulated;
     std::vector<std::unique_ptr<Reduction>> reductions;
 
     bool pending = false;          // an all-gather whose result nobody has waited for
     bool pending_partial = false;  // it was over the post-forward mesh
     bool ever_unsharded = false;
     bool storage_kept = false;  // set_keep_unsharded_storage: allocated once
-    EventId gathered_event, reshard_event, post_event;
+    EventId gathered_event, reshard_event, post_event, all_reduce_event;
     BufferId all_reduce_buffer;             // kept to the final callback
     BufferId partial;                       // HSDP: reduced, not yet all-reduced
     BufferId sharded_grad;                  // the storage that the parameters' .grad are views of
@@ -137,6 +146,12 @@ class Fsdp2 : public Runtime {
   void reduce(ParamGroup& g);
   void assign_grad(ParamGroup& g, const Reduction& r, BufferId grad, StreamId post);
   void drop_all_reduce_buffer(ParamGroup& g);
+  void wait_for_post_backward(ParamGroup& g);
+  void finalize_backward(ParamGroup& g);
+  void use_stray_gather(ParamGroup& g);
+  void drop_retained();
+  void accumulate_grads(ParamGroup& g);
+  void cast_unsynced_grads(ParamGroup& g);
   void take_gathered(ParamGroup& g);
   void drop_gathered(BufferId b);
   void take_storage(ParamGroup& g, uint32_t i);

@@ -1,6 +1,7 @@
 #include "sim/schedule/host.h"
 
 #include "sim/base/error.h"
+#include "sim/schedule/streams.h"
 
 namespace shardsim {
 
@@ -13,6 +14,45 @@ uint32_t Host::repeat_buffers(uint32_t begin, uint32_t end, GroupId group) {
     b.group = group;
   }
   return first;
+}
+
+// Behind it in 2.7: the work's end event and its future's are recorded, the issuer waits for the first.
+void Host::collective(StreamId stream, WorkId w, std::initializer_list<BufferId> tensors) {
+  if (!behaviour_.internal_streams) {
+    record(stream);
+    launch(stream, w);
+    const EventId done = record(stream);
+    emit(Kind::WaitUnlessDone, stream, done.v);
+    return;
+  }
+  const Work& work = s_.works[w.v];
+  const StreamId internal = internal_stream(work.comm);
+  wait_stream(internal, stream);
+  if (behaviour_.records_streams &&
+      (work.kind == WorkKind::AllReduce || work.kind == WorkKind::Broadcast))
+    for (BufferId b : tensors) use_on(b, internal);
+  launch(internal, w);
+  const EventId done = record(internal);
+  record(internal);
+  wait(stream, done);
+}
+
+// They come from the device's pool of 32 streams of normal priority, handed out in turn; FSDP2's
+// all-reduce stream is the first of them.
+StreamId Host::internal_stream(CommId comm) {
+  constexpr size_t kPool = 32;
+  if (internal_.size() <= comm.v) internal_.resize(comm.v + 1, 0);
+  if (internal_[comm.v] != 0) return internal_[comm.v];
+  const size_t place = (1 + internal_streams_++) % kPool;
+  const StreamId stream = place == 0 ? kAllReduce : static_cast<StreamId>(kInternal + place - 1);
+  if (s_.streams.size() == stream) s_.streams.push_back("internal (" + s_.comms[comm.v].name + ")");
+  return internal_[comm.v] = stream;
+}
+
+void Host::keep_workspace(Thread thread) {
+  BufferId& b = workspaces_[static_cast<size_t>(thread)];
+  if (!b.valid()) b = buffer(kCublasWorkspace, kCompute, Category::workspace);
+  memory(Kind::AllocOnce, b, Reloc::none);
 }
 
 uint32_t Host::begin_span() {

@@ -3,8 +3,12 @@
 // Every call appends one or a few instructions; nothing here knows time.
 #pragma once
 
+#include <array>
+#include <initializer_list>
 #include <string>
+#include <vector>
 
+#include "sim/model/version.h"
 #include "sim/schedule/schedule.h"
 
 namespace shardsim {
@@ -16,7 +20,7 @@ struct Span {
 
 class Host {
  public:
-  explicit Host(Schedule& schedule) : s_(schedule) {
+  Host(Schedule& schedule, const Behaviour& behaviour) : s_(schedule), behaviour_(behaviour) {
     s_.code.reserve(16384);
     s_.segments.reserve(1024);
     s_.buffers.reserve(8192);
@@ -60,13 +64,11 @@ class Host {
   void stream_sync(StreamId stream) { emit(Kind::StreamSync, stream, 0); }
   void device_sync() { emit(Kind::DeviceSync, 0, 0); }
 
-  // A synchronous collective as PyTorch's NCCL backend issues it (2.8 and newer).
-  void collective(StreamId stream, WorkId w) {
-    record(stream);
-    launch(stream, w);
-    const EventId done = record(stream);
-    emit(Kind::WaitUnlessDone, stream, done.v);
-  }
+  // A synchronous collective as PyTorch's NCCL backend issues it. `tensors` are what it works on, which
+  // an all-reduce or broadcast may record on the internal stream.
+  void collective(StreamId stream, WorkId w, std::initializer_list<BufferId> tensors = {});
+  // The stream of a process group, which is made with its first collective there.
+  StreamId internal_stream(CommId comm);
   // A copy of a small table from pinned memory, whose block is free again when the stream gets there.
   void pinned_copy(StreamId stream, WorkId h2d) {
     emit(Kind::PinnedTake, stream, static_cast<uint32_t>(s_.works[h2d.v].bytes));
@@ -81,6 +83,9 @@ class Host {
   void use_on(BufferId b, StreamId stream) {
     s_.code.push_back({Kind::UseOn, stream, Reloc::none, 0, b.v});
   }
+  // The workspace that a thread's cuBLAS handle keeps on the compute stream, at one of its products.
+  enum class Thread : uint8_t { forward, backward };
+  void keep_workspace(Thread thread);
 
   void mark(std::string name, int step, bool begins_step) {
     s_.marks.push_back({std::move(name), step, begins_step});
@@ -113,6 +118,7 @@ class Host {
   }
 
   Schedule& schedule() { return s_; }
+  const Behaviour& behaviour() const { return behaviour_; }
 
  private:
   void emit(Kind kind, StreamId stream, uint32_t a) {
@@ -123,7 +129,11 @@ class Host {
   }
 
   Schedule& s_;
-  uint32_t open_ = 0;  // first instruction that no segment covers yet
+  const Behaviour& behaviour_;
+  uint32_t open_ = 0;               // first instruction that no segment covers yet
+  std::vector<StreamId> internal_;  // by communicator; 0: none yet
+  size_t internal_streams_ = 0;
+  std::array<BufferId, 2> workspaces_{};  // by thread
 };
 
 }  // namespace shardsim

@@ -28,6 +28,7 @@ enum class Kind : uint8_t {
   StreamSync,      // the host waits for everything on the stream
   DeviceSync,      // the host waits for everything
   Alloc,           // a = buffer, from its stream's pool
+  AllocOnce,       // a = buffer that is never freed; nothing where it is there already
   Free,            // a = buffer
   UseOn,           // a = buffer that `stream` uses too: freed, it waits for that (record_stream)
   PinnedTake,      // a = bytes; a block of pinned host memory, reused or made (a call if made)

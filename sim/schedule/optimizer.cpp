@@ -16,14 +16,18 @@ OptimizerStep::OptimizerStep(Host& host, const Optimizer& options, DType dtype,
 void OptimizerStep::set_active(const std::vector<uint32_t>& with_grad) {
   active_.clear();
   numel_ = 0;
-  int64_t chunks = 0;
   for (uint32_t i : with_grad) {
     if (params_[i].numel == 0) continue;
     active_.push_back(i);
     numel_ += params_[i].numel;
-    chunks += chunks_of(params_[i].numel);
   }
-  launches_ = launches_of(chunks);
+  for (int lists = 1; lists <= 5; ++lists) {
+    ForeachLaunches foreach (host_.behaviour(), lists);
+    for (uint32_t i : active_)
+      foreach
+        .add(params_[i].numel);
+    launches_[lists - 1] = foreach.count();
+  }
 }
 
 // The work of this name over this many elements; made once, `passes` reads or writes an element.
@@ -43,17 +47,17 @@ WorkId OptimizerStep::zeros_of(Bytes bytes) {
   for (const auto& [size, work] : zeros_)
     if (size == bytes) return work;
   Work w;
-  w.kind = WorkKind::Memset;
+  w.kind = host_.behaviour().zeros_by_kernel ? WorkKind::Kernel : WorkKind::Memset;
   w.bytes = bytes;
   w.name = "zeros";
   zeros_.emplace_back(bytes, host_.work(w));
   return zeros_.back().second;
 }
 
-void OptimizerStep::kernels(const char* name, int count, double passes) {
-  const WorkId w = work(name, passes, numel_ / launches_);
-  for (int i = 0; i < count; ++i)
-    for (int64_t l = 0; l < launches_; ++l) host_.launch(kCompute, w);
+void OptimizerStep::kernels(const char* name, int lists, double passes) {
+  const int64_t launches = launches_[lists - 1];
+  const WorkId w = work(name, passes, numel_ / launches);
+  for (int64_t l = 0; l < launches; ++l) host_.launch(kCompute, w);
 }
 
 void OptimizerStep::each(size_t i, const char* name, double passes) {
@@ -87,18 +91,18 @@ void OptimizerStep::adam() {
   switch (options_.implementation) {
     case Optimizer::Implementation::fused:
       kernels("foreach_add", 1, 0.001);  // step counters
-      kernels("fused_adamw", 1, 7);      // p, m, v read and written, g read
+      kernels("fused_adamw", 4, 7);      // p, m, v read and written, g read
       return;
     case Optimizer::Implementation::foreach:
       if (decays) kernels("foreach_mul", 1, 2);
-      kernels("foreach_lerp", 1, 3);
+      kernels("foreach_lerp", 2, 3);
       kernels("foreach_mul", 1, 2);
-      kernels("foreach_addcmul", 1, 4);
+      kernels("foreach_addcmul", 3, 4);
       for (uint32_t i : active_) host_.alloc(temporaries_[i]);
-      kernels("foreach_sqrt", 1, 2);
+      kernels("foreach_sqrt", 2, 2);
       kernels("foreach_div", 1, 2);
       kernels("foreach_add", 1, 2);
-      kernels("foreach_addcdiv", 1, 4);
+      kernels("foreach_addcdiv", 3, 4);
       for (auto i = active_.rbegin(); i != active_.rend(); ++i) host_.free(temporaries_[*i]);
       return;
     case Optimizer::Implementation::forloop: {
@@ -157,10 +161,10 @@ void OptimizerStep::sgd() {
     for (uint32_t i : active_) first = clone(i) || first;
     if (!first) {
       kernels("foreach_mul", 1, 2);
-      kernels("foreach_add", 1, 3);
+      kernels("foreach_add", 2, 3);
     }
   }
-  kernels("foreach_add", 1, 3);
+  kernels("foreach_add", 2, 3);
 }
 
 void OptimizerStep::step(const std::vector<uint32_t>& with_grad) {

@@ -4,6 +4,7 @@
 // (more launches from 2300 chunks of 65,536 elements on); fused AdamW is 2 kernels.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -31,7 +32,8 @@ class OptimizerStep {
 
  private:
   void set_active(const std::vector<uint32_t>& with_grad);
-  void kernels(const char* name, int count, double passes);
+  // `lists` of tensors, of whose elements `passes` are read or written.
+  void kernels(const char* name, int lists, double passes);
   void each(size_t i, const char* name, double passes);
   void make_state();
   void adam();
@@ -42,7 +44,8 @@ class OptimizerStep {
   const DType dtype_;
   std::vector<OptimizerParam> params_;
   std::vector<uint32_t> active_;  // of them, those that have elements and a gradient
-  int64_t numel_ = 0, launches_ = 1;
+  int64_t numel_ = 0;
+  std::array<int64_t, 5> launches_{};  // of a foreach kernel, by lists of tensors - 1
   std::vector<bool> has_state_;
   std::vector<BufferId> temporaries_;  // by parameter
   struct Named {

@@ -116,6 +116,8 @@ class RegionTape {
   using Slots = std::array<int32_t, kMaxSlots>;
 
   bool direct() const { return hooks_ != nullptr; }
+  // Saved tensors are unpacked by a checkpoint.
+  bool unpacked() const { return options_.recompute != Recompute::none; }
 
   int32_t storage(BufferId b, Reloc reloc) {
     storages_.push_back({b, reloc, 1});
@@ -135,7 +137,10 @@ class RegionTape {
   }
   void launch(const Work& w) { host_->launch(kCompute, host_->work(w)); }
 
-  Slots play(const std::vector<OpAction>& micros, Category made, Node* saved);
+  Slots play(const std::vector<OpAction>& micros, Category made, bool saves);
+  Slots play_backward(const std::vector<OpAction>& micros, Node& node, Engine::Grads& in);
+  Slots play(const std::vector<OpAction>& micros, Category made, bool saves, Node* node,
+             Engine::Grads* in);
   void run_step(uint32_t index, Pass pass);
   Value run_op(OpKind op, const OpShape& shape, const std::array<int16_t, 3>& in,
                const std::array<int16_t, 3>& out, const std::array<int32_t, 2>& param,
@@ -176,21 +181,42 @@ class RegionTape {
   int32_t incoming_ = -1;
 };
 
-// `saved` is the node whose backward it is, or null in a forward.
-RegionTape::Slots RegionTape::play(const std::vector<OpAction>& micros, Category made,
-                                   Node* saved) {
+RegionTape::Slots RegionTape::play(const std::vector<OpAction>& micros, Category made, bool saves) {
+  return play(micros, made, saves, nullptr, nullptr);
+}
+
+RegionTape::Slots RegionTape::play_backward(const std::vector<OpAction>& micros, Node& node,
+                                            Engine::Grads& in) {
+  return play(micros, Category::backward, false, &node, &in);
+}
+
+// `node` is the one whose backward it is, with the gradients that arrive there; null in a forward,
+// where `saves` says whether autograd keeps anything.
+RegionTape::Slots RegionTape::play(const std::vector<OpAction>& micros, Category made, bool saves,
+                                   Node* node, Engine::Grads* in) {
   Slots slots;
   slots.fill(-1);
   for (size_t i = 0; i < micros.size(); ++i) {
     const OpAction& m = micros[i];
-    if (m.act == Act::release) {
-      release(saved->saved[m.slot]);
-      saved->saved[m.slot] = -1;
+    if (m.act == Act::release || (m.act == Act::release_unpacked && unpacked())) {
+      if (node->saved[m.slot] >= 0) release(node->saved[m.slot]);
+      node->saved[m.slot] = -1;
       continue;
     }
-    if (m.act == Act::free) {
+    if (m.act == Act::release_unpacked || (m.act == Act::free_unsaved && saves)) continue;
+    if (m.act == Act::take_gradient) {
+      release((*in)[0].storage);
+      (*in)[0] = {};
+      continue;
+    }
+    if (m.act == Act::free || m.act == Act::free_unsaved) {
       release(slots[m.slot]);
       slots[m.slot] = -1;
+      continue;
+    }
+    if (m.act == Act::keep_workspace) {
+      host_->keep_workspace(local_ == Reloc::backward ? Host::Thread::backward
+                                                      : Host::Thread::forward);
       continue;
     }
     if (m.act != Act::alloc) {
@@ -202,7 +228,7 @@ RegionTape::Slots RegionTape::play(const std::vector<OpAction>& micros, Category
     Category category = made;
     if (m.workspace) {
       category = Category::workspace;
-    } else if (saved && m.slot >= kParamGrad && m.slot < kBackwardTemp) {
+    } else if (node && m.slot >= kParamGrad && m.slot < kBackwardTemp) {
       category = Category::unsharded_gradients;
     } else {
       for (size_t j = i + 1; j < micros.size(); ++j)
@@ -250,6 +276,7 @@ RegionTape::Value RegionTape::run_op(OpKind op, const OpShape& shape,
     x.param_grad = param[0] >= 0 && options_.grad_enabled &&
                    (param[0] >= 64 || !(options_.frozen >> param[0] & 1));
     x.sms = options_.sms;
+    x.behaviour = &host_->behaviour();
     any_grad = any_grad || x.param_grad;
     codes_->push_back(op_code(op, shape, x));
     code_index = static_cast<uint32_t>(codes_->size() - 1);
@@ -299,7 +326,7 @@ RegionTape::Value RegionTape::run_op(OpKind op, const OpShape& shape,
   if (!from_cache)
     slots = play(code.forward,
                  pass == Pass::recompute ? Category::recomputed_activations : Category::activations,
-                 nullptr);
+                 pass != Pass::checkpointed);
   if (code.aliases_input) {
     slots.fill(-1);
     for (int i = 0; i < code.outputs; ++i) {
@@ -509,7 +536,7 @@ void RegionTape::execute(uint32_t n, Engine::Grads& in, Engine::Grads& out) {
     for_expanded = op_code(OpKind::linear, stage_->steps[node.step].shape, x);
     code = &for_expanded;
   }
-  const Slots slots = play(code->backward, Category::backward, &node);
+  const Slots slots = play_backward(code->backward, node, in);
   for (int i = 0; i < 3; ++i) {
     if (!node.context.in_grad[i]) {
       if (slots[i] >= 0) release(slots[i]);
@@ -540,8 +567,7 @@ void RegionTape::execute(uint32_t n, Engine::Grads& in, Engine::Grads& out) {
   // A recomputed tensor belongs to the local variable that unpacked it, and locals go last made first
   // when the function returns; an ordinary saved tensor goes with release_variables, after the
   // incoming gradient.
-  const bool unpacked = options_.recompute != Recompute::none;
-  if (unpacked)
+  if (unpacked())
     for (int i = node.saved_count - 1; i >= 0; --i)
       if (node.saved[i] >= 0) release(node.saved[i]);
   // Autograd casts to the accumulator's type where a gradient leaves its node; a linear's weight has
@@ -558,7 +584,7 @@ void RegionTape::execute(uint32_t n, Engine::Grads& in, Engine::Grads& out) {
     if (slots[i] >= 0) release(slots[i]);
   for (const Grad& g : in)
     if (g.valid()) release(g.storage);
-  if (!unpacked)
+  if (!unpacked())
     for (int i = 0; i < node.saved_count; ++i)
       if (node.saved[i] >= 0) release(node.saved[i]);
   node.saved_count = 0;

@@ -41,6 +41,8 @@ class Runtime {
   virtual bool differentiates(ParamId) const = 0;
   // Inputs are cast once a module is unsharded, not before.
   virtual bool casts_after_unshard() const { return false; }
+  // Of the member of a list group that runs now.
+  virtual bool casts_inputs(uint32_t) const { return true; }
 
   // Hooks, by state. A list group's are called for every member.
   virtual void root_pre_forward() = 0;  // before the root's inputs are cast

@@ -28,6 +28,24 @@ struct Segment {
   }
 };
 
+// What a walk over the instructions in order sees become live or go.
+class LiveWalk {
+ public:
+  // 1: the instruction's buffer comes, -1: it goes, 0: neither.
+  int change(const Instr& i) {
+    if (i.kind == Kind::Alloc) return 1;
+    if (i.kind == Kind::Free) return -1;
+    if (i.kind != Kind::AllocOnce) return 0;
+    for (uint32_t b : kept_)
+      if (b == i.a) return 0;
+    kept_.push_back(i.a);
+    return 1;
+  }
+
+ private:
+  std::vector<uint32_t> kept_;
+};
+
 // A named point between phases. `step` counts from 0 (-1: before the first); a step begins right
 // after its `begins_step` mark.
 struct MarkInfo {

@@ -11,7 +11,9 @@ inline constexpr StreamId kCopyIn = 1;
 inline constexpr StreamId kAllGather = 2;
 inline constexpr StreamId kReduceScatter = 3;
 inline constexpr StreamId kAllReduce = 4;
-inline constexpr StreamId kInternal = 5;  // the process group's own: gradient clipping, state dicts
+// Process groups' own, in the order of their first use (Host::internal_stream); in 2.15 only
+// asynchronous collectives, gradient clipping and state dicts run there.
+inline constexpr StreamId kInternal = 5;
 inline constexpr int kStreams = 6;
 
 }  // namespace shardsim

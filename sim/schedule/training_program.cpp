@@ -60,7 +60,7 @@ class TrainingProgram::Impl : public ViewListener {
       : model_(model),
         plan_(plan),
         training_(scenario.training),
-        host_(schedule),
+        host_(schedule, scenario.training.behaviour()),
         sms_(scenario.cluster.gpu.sms),
         runtime_(make_runtime(host_, model, plan, scenario.training, sms_)),
         fsdp_(*runtime_),
@@ -83,10 +83,12 @@ class TrainingProgram::Impl : public ViewListener {
     group_of_stage_.resize(program_.stages.size());
     for (size_t i = 0; i < program_.stages.size(); ++i)
       group_of_stage_[i] = group_of(program_.stages[i].module);
-    const OpCode batch = op_code(OpKind::input, input_step().shape, {});
+    OpContext context;
+    context.behaviour = &host_.behaviour();
+    const OpCode batch = op_code(OpKind::input, input_step().shape, context);
     batch_ = host_.buffer(batch.forward[0].bytes, kCompute, Category::activations);
     Work w;
-    w.kind = WorkKind::Memset;
+    w.kind = batch.forward[1].act == Act::memset ? WorkKind::Memset : WorkKind::Kernel;
     w.bytes = batch.forward[1].bytes;
     w.name = "batch";
     batch_work_ = host_.work(w);
@@ -443,8 +445,8 @@ void TrainingProgram::Impl::enter(ModuleId m, Value& x, StageInstances& at,
   const auto state = static_cast<uint32_t>(s);
   const bool root = plan_.states[state].root, late = fsdp_.casts_after_unshard();
   if (root) fsdp_.root_pre_forward();
-  const bool cast_now =
-      late ? root && training_.fsdp1.cast_root_forward_inputs && needs_cast(x) : casts(x);
+  const bool cast_now = late ? root && training_.fsdp1.cast_root_forward_inputs && needs_cast(x)
+                             : casts(x) && fsdp_.casts_inputs(state);
   if (cast_now) {
     cast(x, *training_.precision.compute, at.cast_in, plan_.states[state].group, leaving);
     if (plan_.states[state].root) root_input_ = x.buffer;
@@ -498,7 +500,7 @@ void TrainingProgram::Impl::run_stage(uint32_t index, Value& x) {
   RegionOptions o;
   o.input = x.type;
   o.param = training_.precision.compute.value_or(training_.precision.storage);
-  o.reduce = reduce_dtype(training_.precision);
+  o.reduce = reduce_dtype(training_);
   o.input_grad = x.grad;
   o.input_kept = x.buffer == batch_;
   o.grad_enabled = grad_enabled_;
@@ -768,10 +770,11 @@ void TrainingProgram::Impl::micro_batch(int step, int64_t k, bool last) {
   fsdp_.begin_micro_batch(last);
   // Gradients of unsynchronized micro-batches gather in the reduce type until one synchronizes.
   // A type that is no wider than the gradient's is cast to as the gradient arrives in any case.
-  const DType reduce = reduce_dtype(training_.precision);
+  const DType reduce = reduce_dtype(training_);
   const DType compute = compute_dtype(training_.precision);
   const bool narrow = reduce != compute && bytes_of(reduce) <= bytes_of(compute);
-  grad_mode_ = fsdp_.flattens_gradients()           ? GradMode::steal
+  const bool late = host_.behaviour().casts_unsynced_late && reduce != compute;
+  grad_mode_ = fsdp_.flattens_gradients() || late   ? GradMode::steal
                : accumulating_                      ? GradMode::add
                : !fsdp_.syncs_gradients() || narrow ? GradMode::first
                                                     : GradMode::steal;

@@ -450,7 +450,9 @@ RecordedProgram recorded_program(const json& program, const json& environment,
   s.cluster.gpu.compute_capability = 90;
   s.training.wrap.policy = WrapPolicy::per_block;
   try {
-    if (!torch.starts_with("2.15")) skip("torch", json(torch));
+    // "2.7.1+cu126" is of release 2.7.
+    s.training.pytorch = torch.substr(0, torch.find('.', torch.find('.') + 1));
+    if (!behaviour_of(s.training.pytorch)) skip("torch", json(torch));
     read_environment(environment, s);
     read_case(program, r);
     if (s.training.mesh.world() > kMostRanks) skip("replicate", json(s.training.mesh.replicate));

@@ -45,7 +45,7 @@ std::vector<GroupRow> group_rows(const Model& model, const Plan& plan, const Tra
     r.padded_numel = g.padded();
     r.shard_bytes = g.shard * bytes_of(training.precision.storage);
     r.all_gather_bytes = all_gather_bytes(g, training.precision);
-    r.reduce_scatter_bytes = reduce_scatter_bytes(g, training.precision);
+    r.reduce_scatter_bytes = reduce_scatter_bytes(g, training);
     const ShardState& s = plan.states[g.state];
     r.reshard = s.reshard == Reshard::Kind::to   ? std::to_string(s.reshard_ranks)
                 : s.reshard == Reshard::Kind::no ? "false"

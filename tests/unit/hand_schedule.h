@@ -115,10 +115,12 @@ class HandSchedule {
           now = std::max(now, *std::max_element(stream.begin(), stream.end())) + host_call;
           break;
         case Kind::Alloc:
+        case Kind::AllocOnce:  // once each, in these schedules
           live += round_block(schedule.buffers[s.buffer(i).v].bytes);
           peak = std::max(peak, live);
           break;
         case Kind::Free: live -= round_block(schedule.buffers[s.buffer(i).v].bytes); break;
+        case Kind::UseOn:
         case Kind::PinnedTake: break;
         case Kind::PinnedRelease: now += host_call; break;
         case Kind::Mark:

@@ -92,14 +92,15 @@ TEST(PlanLayout, Vectors6To9) {
 // bf16 compute, fp32 reduction.
 TEST(PlanLayout, Vector11) {
   const Sharded s = shard({{64, 16}, {64}, {16, 64}, {16}}, 4);
-  Precision p;
+  Training t;
+  Precision& p = t.precision;
   p.compute = DType::bf16;
   p.reduce = DType::fp32;
   EXPECT_EQ(s.group().numel, 2128);
   EXPECT_EQ(s.group().shard, 532);
   EXPECT_EQ(all_gather_bytes(s.group(), p), 4256);
-  EXPECT_EQ(reduce_scatter_bytes(s.group(), p), 8512);
-  EXPECT_EQ(reduce_scatter_bytes(s.group(), p) / 4, 2128);
+  EXPECT_EQ(reduce_scatter_bytes(s.group(), t), 8512);
+  EXPECT_EQ(reduce_scatter_bytes(s.group(), t) / 4, 2128);
 }
 
 // A(3,3), B(2,2) on 2 ranks (PR #117975): s 6 and 2, S 8; rank 0 holds two rows of A and one of B,
@@ -131,16 +132,20 @@ TEST(PlanLayout, OneRank) {
   EXPECT_EQ(s.group().padded(), 80'546);
 }
 
-// 2.15: without reduce_dtype gradients are reduced in the original type, not in the compute type.
+// 2.15: without reduce_dtype gradients are reduced in the original type; 2.7: in the compute type
+// (pytorch-2.7's README, number 7).
 TEST(PlanLayout, TypesOfCollectives) {
-  Precision p;
-  p.compute = DType::bf16;
-  EXPECT_EQ(compute_dtype(p), DType::bf16);
-  EXPECT_EQ(reduce_dtype(p), DType::fp32);
-  p.storage = DType::bf16;
-  EXPECT_EQ(reduce_dtype(p), DType::bf16);
-  p.reduce = DType::fp32;
-  EXPECT_EQ(reduce_dtype(p), DType::fp32);
+  Training t, old;
+  old.pytorch = "2.7";
+  t.precision.compute = old.precision.compute = DType::bf16;
+  EXPECT_EQ(compute_dtype(t.precision), DType::bf16);
+  EXPECT_EQ(reduce_dtype(t), DType::fp32);
+  EXPECT_EQ(reduce_dtype(old), DType::bf16);
+  t.precision.storage = DType::bf16;
+  EXPECT_EQ(reduce_dtype(t), DType::bf16);
+  t.precision.reduce = old.precision.reduce = DType::fp32;
+  EXPECT_EQ(reduce_dtype(t), DType::fp32);
+  EXPECT_EQ(reduce_dtype(old), DType::fp32);
 }
 
 // reshard_after_forward=m: 1 is False (with a warning), W is True, a divisor is a mesh of its own,

@@ -212,6 +212,7 @@ inline std::map<std::string, SectionMemory> live_memory(const Schedule& schedule
   SectionMemory now;
   std::map<StreamId, Bytes> pool;
   Bytes live = 0;
+  LiveWalk walk;
   schedule.for_each([&](const Instr& in, const Segment& segment) {
     if (in.kind == Kind::Mark) {
       now.end = live;
@@ -219,9 +220,10 @@ inline std::map<std::string, SectionMemory> live_memory(const Schedule& schedule
       now = {live, live, pool};
       return;
     }
-    if (in.kind != Kind::Alloc && in.kind != Kind::Free) return;
+    const int change = walk.change(in);
+    if (change == 0) return;
     const Buffer& b = schedule.buffers[segment.buffer(in).v];
-    const Bytes bytes = (b.bytes + 511) / 512 * 512 * (in.kind == Kind::Alloc ? 1 : -1);
+    const Bytes bytes = (b.bytes + 511) / 512 * 512 * change;
     live += bytes;
     pool[b.pool] += bytes;
     now.peak = std::max(now.peak, live);
