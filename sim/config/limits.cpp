@@ -41,7 +41,8 @@ Sizes sizes_of(const Scenario& s) {
       break;
     }
     case Family::stack:
-    case Family::bag: {
+    case Family::bag:
+    case Family::vectors: {
       const auto add = [&](double n) { out.parameters += n; };
       const auto linear = [&](const LinearShape& l) {
         add(static_cast<double>(l.out) * static_cast<double>(l.in) + static_cast<double>(l.out));
@@ -50,6 +51,8 @@ Sizes sizes_of(const Scenario& s) {
       size_t parts = 0;
       linear(a.root_first);
       linear(a.root_last);
+      for (const LinearShape& l : a.unused) linear(l);
+      for (int64_t n : a.root_vectors) add(static_cast<double>(n));
       for (const auto& block : a.linear_blocks) {
         for (const LinearShape& l : block) linear(l);
         parts = std::max(parts, block.size());

@@ -13,14 +13,17 @@
 namespace shardsim {
 
 enum class Family : uint8_t {
-  llama,  // Llama 2/3, Mistral, Qwen2, Qwen3 and the recorder's llama: one decoder block form
-  gpt2,   // LayerNorm, one QKV linear, GELU, learned positions
-  stack,  // blocks of plain linears (the recorder's program)
-  bag,    // blocks of bare parameters (the recorder's program)
+  llama,    // Llama 2/3, Mistral, Qwen2, Qwen3 and the recorder's llama: one decoder block form
+  gpt2,     // LayerNorm, one QKV linear, GELU, learned positions
+  stack,    // blocks of plain linears (the recorder's program)
+  bag,      // blocks of bare parameters (the recorder's program)
+  vectors,  // blocks of bare vectors: x * p.mean() (the recorder's program)
 };
 
-// Hugging Face names (model.layers.0...), or the recorder's (layers.0...), which has no RoPE.
-enum class Naming : uint8_t { hugging_face, recorder };
+// Hugging Face names (model.layers.0...), or those of the recorder's programs (layers.0...), which
+// have no RoPE: its FSDP2 program, and the one of FSDP1, where a stack's root has `pre` and `head` and
+// GPT-2 is written without submodules of a block.
+enum class Naming : uint8_t { hugging_face, recorder, recorder_fsdp1 };
 
 // fused: F.rms_norm, one kernel. hf: written out in fp32, as transformers does.
 enum class NormForm : uint8_t { fused, hf };
@@ -57,6 +60,9 @@ struct Architecture {
   std::vector<int64_t> calls;   // blocks in the order that forward runs them; empty: each once
   std::vector<int64_t> detach;  // blocks whose output is detached
   LinearShape root_first, root_last;  // stack: out 0 = absent
+  bool root_first_bias = false, root_last_bias = false;
+  std::vector<LinearShape> unused;    // stack: linears of the root that forward does not call
+  std::vector<int64_t> root_vectors;  // vectors: the root's own, after the blocks
 };
 
 }  // namespace shardsim

@@ -99,6 +99,33 @@ void llama(Model& model) {
   t.close();
 }
 
+// Gpt2 of the recorder's FSDP1 program.
+void flat_gpt2(Model& model) {
+  const Architecture& a = model.architecture;
+  const int64_t h = a.hidden;
+  TreeBuilder t(model);
+  t.open("");
+  model.embedding.push_back(t.leaf("wte", Shape::of(a.vocab, h)));
+  const ParamId embedding{static_cast<uint32_t>(model.params.size() - 1)};
+  model.embedding.push_back(t.leaf("wpe", Shape::of(a.max_positions, h)));
+  t.open("layers", -1, Module::Kind::module_list);
+  for (int64_t i = 0; i < a.layers; ++i) {
+    model.blocks.push_back(t.open("", static_cast<int32_t>(i)));
+    t.leaf("ln_1", Shape::of(h), h);
+    t.linear("c_attn", 3 * h, h, true);
+    t.linear("attn_proj", h, h, true);
+    t.leaf("ln_2", Shape::of(h), h);
+    t.linear("c_fc", a.ffn, h, true);
+    t.linear("mlp_proj", h, a.ffn, true);
+    t.close();
+  }
+  t.close();
+  model.head.push_back(t.leaf("ln_f", Shape::of(h), h));
+  model.head.push_back(t.linear("lm_head", a.vocab, h, false));
+  if (a.tied) model.params.back().alias = embedding;
+  t.close();
+}
+
 void gpt2(Model& model) {
   const Architecture& a = model.architecture;
   const int64_t h = a.hidden;
@@ -134,7 +161,11 @@ void gpt2(Model& model) {
 void stack(Model& model) {
   const Architecture& a = model.architecture;
   TreeBuilder t(model);
+  const bool fsdp1 = a.naming == Naming::recorder_fsdp1;
   t.open("");
+  if (fsdp1 && a.root_first.out)
+    model.embedding.push_back(
+        t.linear("pre", a.root_first.out, a.root_first.in, a.root_first_bias));
   t.open("layers", -1, Module::Kind::module_list);
   int32_t i = 0;
   if (a.family == Family::stack) {
@@ -160,10 +191,43 @@ void stack(Model& model) {
     }
   }
   t.close();
-  if (a.root_first.out)
-    model.embedding.push_back(t.linear("first", a.root_first.out, a.root_first.in, false));
+  if (!fsdp1 && a.root_first.out)
+    model.embedding.push_back(
+        t.linear("first", a.root_first.out, a.root_first.in, a.root_first_bias));
   if (a.root_last.out)
-    model.head.push_back(t.linear("last", a.root_last.out, a.root_last.in, false));
+    model.head.push_back(
+        t.linear(fsdp1 ? "head" : "last", a.root_last.out, a.root_last.in, a.root_last_bias));
+  if (!a.unused.empty()) {
+    t.open("unused", -1, Module::Kind::module_list);
+    int32_t j = 0;
+    for (const LinearShape& l : a.unused) t.linear("", l.out, l.in, a.bias, j++);
+    t.close();
+  }
+  t.close();
+}
+
+void vectors(Model& model) {
+  const Architecture& a = model.architecture;
+  TreeBuilder t(model);
+  const auto list = [&](const std::vector<int64_t>& sizes) {
+    const ModuleId id = t.open("p", -1, Module::Kind::parameter_list);
+    int32_t j = 0;
+    for (int64_t n : sizes) t.param("", Shape::of(n), j++);
+    t.close();
+    return id;
+  };
+  t.open("");
+  t.open("layers", -1, Module::Kind::module_list);
+  int32_t i = 0;
+  for (const auto& block : a.bag_blocks) {
+    model.blocks.push_back(t.open("", i++));
+    std::vector<int64_t> sizes;
+    for (const auto& dims : block) sizes.push_back(dims.front());
+    list(sizes);
+    t.close();
+  }
+  t.close();
+  if (!a.root_vectors.empty()) model.head.push_back(list(a.root_vectors));
   t.close();
 }
 
@@ -171,7 +235,7 @@ void check(const Architecture& a) {
   const auto positive = [](int64_t v, const char* what) {
     if (v <= 0) throw Error(std::string("model: ") + what + " must be at least 1");
   };
-  if (a.family == Family::stack || a.family == Family::bag) {
+  if (a.family == Family::stack || a.family == Family::bag || a.family == Family::vectors) {
     if (a.linear_blocks.empty() && a.bag_blocks.empty())
       throw Error("model: blocks: expected at least one block");
     return;
@@ -221,9 +285,15 @@ Model build_model(const Architecture& architecture) {
   model.architecture = architecture;
   switch (architecture.family) {
     case Family::llama: llama(model); break;
-    case Family::gpt2: gpt2(model); break;
+    case Family::gpt2:
+      if (architecture.naming == Naming::recorder_fsdp1)
+        flat_gpt2(model);
+      else
+        gpt2(model);
+      break;
     case Family::stack:
     case Family::bag: stack(model); break;
+    case Family::vectors: vectors(model); break;
   }
   return model;
 }

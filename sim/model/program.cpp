@@ -293,7 +293,9 @@ void stack(Program& program, const Model& model, const ProgramInput& in) {
   stage(add(single(OpKind::input, batch)), {});
   int64_t width = a.hidden;
   if (a.root_first.out) {
-    stage(add(single(OpKind::linear, linear(a.root_first, false), {0, -1})), model.embedding[0]);
+    stage(add(single(OpKind::linear, linear(a.root_first, a.root_first_bias),
+                     {0, a.root_first_bias ? 1 : -1})),
+          model.embedding[0]);
     width = a.root_first.out;
   }
   uint32_t cls = 0;
@@ -349,7 +351,9 @@ void stack(Program& program, const Model& model, const ProgramInput& in) {
     program.stages.back().detach = std::find(a.detach.begin(), a.detach.end(), i) != a.detach.end();
   }
   if (a.root_last.out) {
-    stage(add(single(OpKind::linear, linear(a.root_last, false), {0, -1})), model.head[0]);
+    stage(add(single(OpKind::linear, linear(a.root_last, a.root_last_bias),
+                     {0, a.root_last_bias ? 1 : -1})),
+          model.head[0]);
     width = a.root_last.out;
   }
   OpShape loss = features(rows, width, 1);
@@ -362,7 +366,10 @@ void stack(Program& program, const Model& model, const ProgramInput& in) {
 Program build_program(const Model& model, const ProgramInput& input) {
   Program program;
   program.stages.reserve(model.blocks.size() + 8);
-  const Family f = model.architecture.family;
+  const Architecture& a = model.architecture;
+  const Family f = a.family;
+  if (f == Family::vectors || (f == Family::gpt2 && a.naming == Naming::recorder_fsdp1))
+    throw Error("model " + a.name + ": its operators are not known yet");
   if (f == Family::stack || f == Family::bag)
     stack(program, model, input);
   else
@@ -372,7 +379,7 @@ Program build_program(const Model& model, const ProgramInput& input) {
 
 int64_t model_flops_per_token(const Model& model, int64_t seq_len) {
   const Architecture& a = model.architecture;
-  if (a.family == Family::stack || a.family == Family::bag) return 6 * model.numel();
+  if (a.family != Family::llama && a.family != Family::gpt2) return 6 * model.numel();
   // The embedding is a lookup; a tied head is a product all the same.
   const int64_t products = model.numel() - (a.tied ? 0 : a.vocab * a.hidden) -
                            (a.family == Family::gpt2 ? a.max_positions * a.hidden : 0);

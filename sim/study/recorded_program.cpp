@@ -1,100 +1,17 @@
 #include "sim/study/recorded_program.h"
 
 #include <algorithm>
-#include <functional>
-#include <map>
 
 #include "sim/base/error.h"
 #include "sim/config/limits.h"
 #include "sim/memory/allocator_settings.h"
+#include "sim/study/case_reader.h"
 
 namespace shardsim {
 
 namespace {
 
 using nlohmann::json;
-
-// As sim/config bounds a scenario's keys. Blocks: each is compared with its recording, call by call.
-constexpr int64_t kMostSteps = 64;
-constexpr int64_t kMostMicroBatch = 1 << 20;
-constexpr int64_t kMostSeqLen = 1 << 24;
-constexpr int64_t kMostGradAccum = 1 << 16;
-constexpr int64_t kMostRanks = 1 << 17;
-constexpr int64_t kMostBlocks = 10'000;
-constexpr size_t kMostParameters = 100'000;
-constexpr int64_t kMostHidden = 1 << 20;
-constexpr int64_t kMostFfn = 1 << 22;
-constexpr int64_t kMostHeads = 1 << 16;
-constexpr int64_t kMostFeatures = 1 << 24;  // of a linear, a side of a bare parameter, a vocabulary
-
-// Thrown with the reason; caught in recorded_program.
-struct Skip {
-  std::string reason;
-};
-
-[[noreturn]] void skip(const std::string& key, const json& value) {
-  throw Skip{key + " = " + brief(value)};
-}
-
-// False, null, zero, empty: the runner's own notion of "not set".
-bool unset(const json& v) {
-  return v.is_null() || (v.is_boolean() && !v.get<bool>()) || (v.is_number() && v == 0) ||
-         ((v.is_array() || v.is_object() || v.is_string()) && v.empty());
-}
-
-using Reader = std::function<void(const json&)>;
-using Readers = std::map<std::string, Reader>;
-
-void read(const std::string& path, const json& object, const Readers& readers) {
-  if (!object.is_object()) skip(path.substr(0, path.size() - 1), object);
-  for (const auto& [key, value] : object.items()) {
-    const auto it = readers.find(key);
-    if (it != readers.end())
-      it->second(value);
-    else if (!unset(value))
-      skip(path + key, value);
-  }
-}
-
-DType dtype(const std::string& key, const json& v) {
-  if (v.is_string())
-    if (const auto t = parse_float_dtype(v.get<std::string>())) return *t;
-  skip(key, v);
-}
-
-int64_t whole(const std::string& key, const json& v, int64_t low, int64_t high) {
-  if (!v.is_number_integer() || v < low || v > high) skip(key, v);
-  return v.get<int64_t>();
-}
-
-const json& list(const std::string& key, const json& v, size_t low, size_t high) {
-  if (!v.is_array() || v.size() < low) skip(key, v);
-  if (v.size() > high) throw Skip{key + " = a list of " + std::to_string(v.size())};
-  return v;
-}
-
-std::string word(const std::string& key, const json& object, const std::string& otherwise) {
-  const auto it = object.find(key);
-  if (it == object.end()) return otherwise;
-  if (!it->is_string()) skip(key, *it);
-  return it->get<std::string>();
-}
-
-bool flag(const std::string& key, const json& v) {
-  if (!v.is_boolean()) skip(key, v);
-  return v.get<bool>();
-}
-
-Reshard reshard(const std::string& key, const json& v) {
-  if (v.is_null()) return {};
-  if (v.is_boolean()) return {v.get<bool>() ? Reshard::Kind::yes : Reshard::Kind::no, 0};
-  return {Reshard::Kind::to, whole(key, v, 1, kMostRanks)};
-}
-
-LinearShape linear(const std::string& key, const json& v) {
-  if (!v.is_array() || v.size() != 2) skip(key, v);
-  return {whole(key, v[0], 1, kMostFeatures), whole(key, v[1], 1, kMostFeatures)};
-}
 
 void read_model(const json& m, Scenario& s) {
   Architecture& a = s.model;
@@ -228,8 +145,6 @@ void read_case(const json& c, RecordedProgram& r) {
   Scenario& s = r.scenario;
   Training& t = s.training;
   Fsdp2Options& f = t.fsdp2;
-  const std::string runner = word("runner", c, "run_memory.py");
-  if (runner != "run_fsdp2.py") skip("runner", json(runner));
   if (word("strategy", c, "fsdp2") != "fsdp2") skip("strategy", c["strategy"]);
   t.micro_batch = 1;
   t.seq_len = 128;
@@ -431,7 +346,7 @@ void read_environment(const json& e, Scenario& s) {
 Scenario bounded(Scenario s) {
   s.cluster.gpu.memory_gbps = 1e6;
   Architecture& a = s.model;
-  if (a.family != Family::llama)
+  if (a.family != Family::llama && a.family != Family::gpt2)
     a.layers = static_cast<int64_t>(
         std::max({a.linear_blocks.size(), a.bag_blocks.size(), a.calls.size()}));
   return s;
@@ -454,7 +369,13 @@ RecordedProgram recorded_program(const json& program, const json& environment,
     s.training.pytorch = torch.substr(0, torch.find('.', torch.find('.') + 1));
     if (!behaviour_of(s.training.pytorch)) skip("torch", json(torch));
     read_environment(environment, s);
-    read_case(program, r);
+    const std::string runner = word("runner", program, "run_memory.py");
+    if (runner == "run_fsdp2.py")
+      read_case(program, r);
+    else if (runner == "run_fsdp1_ddp_zero.py")
+      read_fsdp1_case(program, r);
+    else
+      skip("runner", json(runner));
     if (s.training.mesh.world() > kMostRanks) skip("replicate", json(s.training.mesh.replicate));
     s.cluster.gpus_per_node = 8;
     s.cluster.nodes = static_cast<int>(ceil_div(s.training.mesh.world(), 8));

@@ -1,0 +1,285 @@
+#include "sim/base/error.h"
+#include "sim/study/case_reader.h"
+
+namespace shardsim {
+
+namespace {
+
+using nlohmann::json;
+
+Reader number(const std::string& key, int64_t& to, int64_t low, int64_t high) {
+  return [key, &to, low, high](const json& v) { to = whole(key, v, low, high); };
+}
+
+Reader truth(const std::string& key, bool& to) {
+  return [key, &to](const json& v) { to = flag(key, v); };
+}
+
+template <class T>
+Reader choice(const std::string& key, T& to, std::map<std::string, T> values) {
+  return [key, &to, values = std::move(values)](const json& v) {
+    const auto it = v.is_string() ? values.find(v.get<std::string>()) : values.end();
+    if (it == values.end()) skip(key, v);
+    to = it->second;
+  };
+}
+
+Reader nothing() {
+  return [](const json&) {};
+}
+
+void add_decoder(Readers& readers, Architecture& a) {
+  readers["layers"] = number("model.layers", a.layers, 1, kMostBlocks);
+  readers["heads"] = number("model.heads", a.heads, 1, kMostHeads);
+  readers["vocab"] = number("model.vocab", a.vocab, 1, kMostFeatures);
+  if (a.family == Family::gpt2) {
+    readers["positions"] = number("model.positions", a.max_positions, 1, kMostFeatures);
+    return;
+  }
+  readers["ffn"] = number("model.ffn", a.ffn, 1, kMostFfn);
+  readers["kv_heads"] = number("model.kv_heads", a.kv_heads, 1, kMostHeads);
+  readers["head_dim"] = number("model.head_dim", a.head_dim, 1, kMostHeads);
+  readers["tied"] = truth("model.tied", a.tied);
+}
+
+void add_stack(Readers& readers, Architecture& a) {
+  readers["bias"] = truth("model.bias", a.bias);
+  readers["pre"] = [&a](const json& v) { a.root_first = linear("model.pre", v); };
+  readers["head"] = [&a](const json& v) { a.root_last = linear("model.head", v); };
+  readers["head_bias"] = [&a](const json& v) { a.root_last_bias = flag("model.head_bias", v); };
+  readers["blocks"] = [&a](const json& v) {
+    size_t count = 0;
+    for (const json& block : list("model.blocks", v, 1, kMostBlocks)) {
+      count += list("model.blocks", block, 1, kMostParameters).size();
+      if (count > kMostParameters)
+        throw Skip{"model.blocks = " + std::to_string(count) + " parameters and more"};
+      auto& b = a.linear_blocks.emplace_back();
+      for (const json& l : block) b.push_back(linear("model.blocks", l));
+    }
+  };
+  readers["unused"] = [&a](const json& v) {
+    for (const json& l : list("model.unused", v, 0, kMostParameters))
+      a.unused.push_back(linear("model.unused", l));
+  };
+}
+
+void add_vectors(Readers& readers, Architecture& a) {
+  readers["units"] = [&a](const json& v) {
+    size_t count = 0;
+    for (const json& unit : list("model.units", v, 1, kMostBlocks)) {
+      count += list("model.units", unit, 1, kMostParameters).size();
+      if (count > kMostParameters)
+        throw Skip{"model.units = " + std::to_string(count) + " parameters and more"};
+      auto& b = a.bag_blocks.emplace_back();
+      for (const json& n : unit) b.push_back({whole("model.units", n, 1, kMostFeatures)});
+    }
+  };
+  readers["root"] = [&a](const json& v) {
+    for (const json& n : list("model.root", v, 0, kMostParameters))
+      a.root_vectors.push_back(whole("model.root", n, 1, kMostFeatures));
+  };
+}
+
+void read_model(const json& m, Scenario& s) {
+  if (!m.is_object()) skip("model", m);
+  Architecture& a = s.model;
+  a.naming = Naming::recorder_fsdp1;
+  a.name = a.model_type = word("kind", m, "llama");
+  choice<Family>("model.kind", a.family,
+                 {{"llama", Family::llama},
+                  {"gpt2", Family::gpt2},
+                  {"stack", Family::stack},
+                  {"vectors", Family::vectors}})(json(a.name));
+  const bool decoder = a.family == Family::llama || a.family == Family::gpt2;
+  if (!decoder) a.hidden = 4;
+  Readers readers{{"kind", nothing()},
+                  {"hidden", number("model.hidden", a.hidden, 1, kMostHidden)}};
+  readers["frozen"] = [&](const json& v) {
+    for (const json& part : list("model.frozen", v, 0, kMostParameters)) {
+      if (!part.is_string()) skip("model.frozen", part);
+      s.training.frozen.push_back("*" + part.get<std::string>() + "*");
+    }
+  };
+  if (decoder)
+    add_decoder(readers, a);
+  else if (a.family == Family::stack)
+    add_stack(readers, a);
+  else
+    add_vectors(readers, a);
+  read("model.", m, readers);
+
+  const auto required = [&](const char* key, bool there) {
+    if (!there) skip(std::string("model.") + key, m.value(key, json()));
+  };
+  if (!decoder) {
+    required(a.family == Family::stack ? "blocks" : "units",
+             !a.linear_blocks.empty() || !a.bag_blocks.empty());
+    if (!m.contains("head_bias")) a.root_last_bias = a.bias;
+    a.root_first_bias = a.bias;
+    return;
+  }
+  required("hidden", a.hidden > 0);
+  required("layers", a.layers > 0);
+  required("vocab", a.vocab > 0);
+  required("heads", a.heads > 0 && (a.head_dim > 0 || a.hidden % a.heads == 0));
+  if (a.head_dim == 0) a.head_dim = a.hidden / a.heads;
+  if (a.family == Family::gpt2) {
+    required("positions", a.max_positions > 0);
+    a.kv_heads = a.heads;
+    a.ffn = 4 * a.hidden;
+    a.tied = true;
+    return;
+  }
+  required("ffn", a.ffn > 0);
+  required("kv_heads", a.kv_heads > 0 && a.heads % a.kv_heads == 0);
+}
+
+void read_wrap(const json& v, Wrap& wrap) {
+  const std::string w = v.is_string() ? v.get<std::string>() : "";
+  const auto tail = [&](size_t from) {
+    if (w.size() <= from || w.size() > from + 12 ||
+        w.find_first_not_of("0123456789", from) != std::string::npos)
+      skip("wrap", v);
+    const int64_t n = std::stoll(w.substr(from));
+    if (n < 1) skip("wrap", v);
+    return n;
+  };
+  if (w == "root_only") {
+    wrap.policy = WrapPolicy::root_only;
+  } else if (w.starts_with("every_")) {
+    wrap.policy = WrapPolicy::every_k;
+    wrap.every = tail(6);
+  } else if (w.starts_with("size_")) {
+    wrap.policy = WrapPolicy::size;
+    wrap.min_params = tail(5);
+  } else if (!w.empty()) {
+    wrap.policy = WrapPolicy::per_block;  // whatever other word the runner finds
+  } else {
+    skip("wrap", v);
+  }
+}
+
+void read_precision(const json& v, Training& t) {
+  const auto type = [](const char* key, std::optional<DType>& to) {
+    return Reader([key, &to](const json& x) {
+      if (!x.is_null()) to = dtype(std::string("precision.") + key, x);
+    });
+  };
+  read("precision.", v,
+       {{"compute", type("compute", t.precision.compute)},
+        {"reduce", type("reduce", t.precision.reduce)},
+        {"buffer", nothing()},  // the accepted models have none
+        {"keep_low_precision_grads",
+         truth("precision.keep_low_precision_grads", t.fsdp1.keep_low_precision_grads)},
+        {"cast_forward_inputs",
+         truth("precision.cast_forward_inputs", t.precision.cast_forward_inputs)},
+        {"cast_root_forward_inputs",
+         truth("precision.cast_root_forward_inputs", t.fsdp1.cast_root_forward_inputs)}});
+}
+
+void read_optimizer(const json& v, Optimizer& o) {
+  using Name = Optimizer::Name;
+  using Implementation = Optimizer::Implementation;
+  read("optimizer.", v,
+       {{"name", choice<Name>("optimizer.name", o.name,
+                              {{"adamw", Name::adamw}, {"sgd", Name::sgd}, {"none", Name::none}})},
+        {"implementation", choice<Implementation>("optimizer.implementation", o.implementation,
+                                                  {{"foreach", Implementation::foreach},
+                                                   {"fused", Implementation::fused},
+                                                   {"forloop", Implementation::forloop}})}});
+  // The runner asks SGD for foreach or not.
+  if (o.name == Name::sgd && o.implementation == Implementation::fused)
+    o.implementation = Implementation::forloop;
+}
+
+}  // namespace
+
+void read_fsdp1_case(const json& c, RecordedProgram& r) {
+  Scenario& s = r.scenario;
+  Training& t = s.training;
+  Fsdp1Options& f = t.fsdp1;
+  Checkpointing& checkpoint = t.checkpointing;
+  if (word("strategy", c, "") != "fsdp1") skip("strategy", c.value("strategy", json()));
+  t.strategy = Strategy::fsdp1;
+  t.micro_batch = 1;
+  t.seq_len = 128;
+  t.mesh.shard = 8;
+  t.precision.cast_forward_inputs = false;  // MixedPrecision's default
+  using Prefetch = Fsdp1Options::BackwardPrefetch;
+  using StateDict = Fsdp1Options::StateDict;
+  using Mode = Checkpointing::Mode;
+  bool drop_logits = true;
+  Readers readers{
+      {"model", [&](const json& v) { read_model(v, s); }},
+      {"shard", number("shard", t.mesh.shard, 1, kMostRanks)},
+      {"replicate", number("replicate", t.mesh.replicate, 1, kMostRanks)},
+      {"steps", number("steps", r.steps, 1, kMostSteps)},
+      {"micro_batch", number("micro_batch", t.micro_batch, 1, kMostMicroBatch)},
+      {"seq_len", number("seq_len", t.seq_len, 1, kMostSeqLen)},
+      {"grad_accum", number("grad_accum", t.grad_accum, 1, kMostGradAccum)},
+      {"storage", [&](const json& v) { t.precision.storage = dtype("storage", v); }},
+      {"input_dtype", [&](const json& v) { t.input_dtype = dtype("input_dtype", v); }},
+      {"float_loss", truth("float_loss", t.float_loss)},
+      {"float_logits", truth("float_logits", t.float_logits)},
+      {"drop_logits", truth("drop_logits", drop_logits)},
+      {"precision", [&](const json& v) { read_precision(v, t); }},
+      {"wrap", [&](const json& v) { read_wrap(v, t.wrap); }},
+      {"sharding_strategy",
+       choice<ShardingStrategy>("sharding_strategy", f.sharding_strategy,
+                                {{"FULL_SHARD", ShardingStrategy::full_shard},
+                                 {"SHARD_GRAD_OP", ShardingStrategy::shard_grad_op},
+                                 {"NO_SHARD", ShardingStrategy::no_shard},
+                                 {"HYBRID_SHARD", ShardingStrategy::hybrid_shard},
+                                 {"_HYBRID_SHARD_ZERO2", ShardingStrategy::hybrid_shard_zero2}})},
+      {"hybrid_by", nothing()},  // a mesh or a tuple of groups: the same groups
+      {"backward_prefetch",
+       choice<Prefetch>(
+           "backward_prefetch", f.backward_prefetch,
+           {{"pre", Prefetch::pre}, {"post", Prefetch::post}, {"none", Prefetch::none}})},
+      {"forward_prefetch", truth("forward_prefetch", f.forward_prefetch)},
+      {"limit_all_gathers", truth("limit_all_gathers", f.limit_all_gathers)},
+      {"use_orig_params", truth("use_orig_params", f.use_orig_params)},
+      {"offload", truth("offload", f.cpu_offload)},
+      {"no_sync", truth("no_sync", f.no_sync)},
+      {"activation_checkpointing",
+       [&](const json& v) {
+         if (v.is_null()) return;
+         choice<Mode>(
+             "activation_checkpointing", checkpoint.mode,
+             {{"none", Mode::none}, {"full", Mode::full}, {"selective_op", Mode::selective_op}})(v);
+       }},
+      {"ac_outside",
+       [&](const json& v) {
+         if (unset(v)) return;
+         if (!v.is_string() || c.contains("activation_checkpointing")) skip("ac_outside", v);
+         checkpoint.mode = Mode::full;
+         checkpoint.around = true;
+         checkpoint.reentrant = v == "reentrant";
+       }},
+      {"optimizer", [&](const json& v) { read_optimizer(v, t.optimizer); }},
+      {"set_to_none", truth("set_to_none", t.optimizer.set_to_none)},
+      {"clip_grad", [&](const json& v) { t.clip_grad_norm = flag("clip_grad", v) ? 1.0 : 0.0; }},
+      {"state_dict",
+       [&](const json& v) {
+         if (unset(v)) return;
+         choice<StateDict>("state_dict", f.state_dict,
+                           {{"full", StateDict::full},
+                            {"full_offload", StateDict::full_offload},
+                            {"full_offload_rank0", StateDict::full_offload_rank0},
+                            {"sharded", StateDict::sharded},
+                            {"sharded_offload", StateDict::sharded_offload},
+                            {"local", StateDict::local}})(v);
+       }},
+      {"summon", truth("summon", f.summon_full_params)},
+  };
+  for (const char* key : {"runner", "strategy", "name", "observed", "attribute", "history",
+                          "keep_calls", "keep_allocator", "environment", "note", "device_id"})
+    readers[key] = nothing();
+  read("", c, readers);
+  if (!drop_logits) skip("drop_logits", json(false));
+  // The policy would see the checkpoint's own module between the two.
+  if (t.wrap.policy == WrapPolicy::size && checkpoint.mode != Mode::none && !checkpoint.around)
+    skip("activation_checkpointing", c["activation_checkpointing"]);
+}
+
+}  // namespace shardsim
