@@ -71,13 +71,21 @@ Resident resident(const Plan& plan, const Training& t) {
   const int states = opt.name == Optimizer::Name::none  ? 0
                      : opt.name == Optimizer::Name::sgd ? (opt.momentum ? 1 : 0)
                                                         : 2;
+  const bool fused = opt.implementation == Optimizer::Implementation::fused && states == 2;
   for (const Group& g : plan.groups) {
     r.gradients += round_block(g.shard * o);
+    if (t.strategy == Strategy::fsdp1) {
+      r.parameters += round_block(g.shard * o);
+      if (!t.fsdp1.use_orig_params) {  // the optimizer sees one parameter
+        r.optimizer += states * round_block(g.shard * o);
+        if (fused) r.optimizer += round_block(4);
+        continue;
+      }
+    }
     for (const ShardedParam& p : g.params) {
-      r.parameters += round_block(p.shard * o);
+      if (t.strategy == Strategy::fsdp2) r.parameters += round_block(p.shard * o);
       r.optimizer += states * round_block(p.local * o);
-      if (opt.implementation == Optimizer::Implementation::fused && states == 2)
-        r.optimizer += round_block(4);
+      if (fused) r.optimizer += round_block(4);
     }
   }
   return r;
@@ -124,6 +132,7 @@ int explain(const std::string& path, const Context& context) {
   int64_t padding = 0, empty = 0, uneven = 0;
   for (const Group& g : s.plan.groups) {
     padding += g.padded() - g.numel;
+    if (t.strategy == Strategy::fsdp1) continue;  // a flat parameter is cut where it comes
     for (const ShardedParam& p : g.params) {
       if (p.shard * g.ranks != p.numel) ++uneven;
       // The last rank holds nothing where the rows do not reach it.
@@ -185,8 +194,11 @@ int explain(const std::string& path, const Context& context) {
                      t.mesh.world() == 1 ? "" : "s", t.mesh.shard, t.mesh.replicate);
   out += fmt::format("types    stored {}, computed {}, reduced {}\n", name_of(t.precision.storage),
                      name_of(compute_dtype(t.precision)), name_of(reduce_dtype(t)));
-  out += fmt::format("padding  {} elements; {} of {} tensors uneven, {} with an empty shard\n\n",
-                     padding, uneven, s.model.params.size(), empty);
+  if (t.strategy == Strategy::fsdp1)
+    out += fmt::format("padding  {} elements in {} flat parameters\n\n", padding, rows.size());
+  else
+    out += fmt::format("padding  {} elements; {} of {} tensors uneven, {} with an empty shard\n\n",
+                       padding, uneven, s.model.params.size(), empty);
   Table groups({{"group", "group"},
                 {"count", "of them"},
                 {"numel", "elements"},

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "sim/config/fsdp1.h"
+
 namespace shardsim {
 namespace {
 
@@ -244,14 +246,21 @@ void read_loss(const Value& value, const Architecture& model, Training& training
   }
 }
 
-void read_strategy(const Map& map) {
-  const Value value =
-      map.at("strategy", "fsdp2 is the only one that this build plays: PyTorch's fully_shard");
-  if (value.is_word("fsdp2")) return;
-  for (std::string_view later : {"none", "ddp", "zero1", "zero2", "zero3", "fsdp1"})
+void read_strategy(const Map& map, Training& training) {
+  const Value value = map.at("strategy", "fsdp2 (fully_shard) or fsdp1 (FullyShardedDataParallel)");
+  for (std::string_view later : {"none", "ddp", "zero1", "zero2", "zero3"})
     if (value.is_word(later))
-      value.fail(fmt::format("this build cannot play strategy {} yet", later), "fsdp2 it can");
-  value.fail_expected("one of none, ddp, zero1, zero2, zero3, fsdp1, fsdp2");
+      value.fail(fmt::format("this build cannot play strategy {} yet", later),
+                 "fsdp1 and fsdp2 it can");
+  if (value.is_word("fsdp1"))
+    training.strategy = Strategy::fsdp1;
+  else if (!value.is_word("fsdp2"))
+    value.fail_expected("one of none, ddp, zero1, zero2, zero3, fsdp1, fsdp2");
+  for (const std::string_view key : {"fsdp1", "fsdp2"})
+    if (map.has(key) && !value.is_word(key))
+      map.fail_key(key, fmt::format("only strategy {} has this section", key));
+  // MixedPrecision's default; MixedPrecisionPolicy casts.
+  if (training.strategy == Strategy::fsdp1) training.precision.cast_forward_inputs = false;
 }
 
 void read_pytorch(const Map& map, Training& training) {
@@ -286,7 +295,7 @@ void read_pytorch(const Map& map, Training& training) {
     }
     training.allocator_place = v->place();
   }
-  for (std::string_view key : {"fsdp1", "ddp", "zero"}) map.cannot_play(key);
+  for (std::string_view key : {"ddp", "zero"}) map.cannot_play(key);
 }
 
 }  // namespace
@@ -299,7 +308,7 @@ Training read_training(const Value& value, const Architecture& model, int64_t wo
                         "optimizer",  "allocator",    "frozen",  "evaluate_after"});
   Training training;
   read_pytorch(map, training);
-  read_strategy(map);
+  read_strategy(map, training);
   if (is_decoder(model)) {
     training.seq_len = map.at("seq_len", "tokens of one sequence").whole(1, kMostSeqLen);
     if (model.family == Family::gpt2 && training.seq_len > model.max_positions)
@@ -322,6 +331,7 @@ Training read_training(const Value& value, const Architecture& model, int64_t wo
     read_wrap(*v, model, training.mesh, training.wrap, training.fsdp2);
   if (const std::optional<Value> v = map.find("fsdp2"))
     read_fsdp2(*v, training.mesh, training.fsdp2);
+  if (const std::optional<Value> v = map.find("fsdp1")) read_fsdp1(*v, training.fsdp1);
   if (const std::optional<Value> v = map.find("precision")) read_precision(*v, training.precision);
   if (const std::optional<Value> v = map.find("loss")) read_loss(*v, model, training);
   if (const std::optional<Value> v = map.find("activation_checkpointing"))
@@ -334,6 +344,7 @@ Training read_training(const Value& value, const Architecture& model, int64_t wo
     training.evaluate_after = v->boolean();
   if (map.has("wrap")) training.wrap_place = map.at("wrap").place();
   if (map.has("fsdp2")) training.fsdp2_place = map.at("fsdp2").place();
+  if (map.has("fsdp1")) training.fsdp1_place = map.at("fsdp1").place();
   if (map.has("frozen")) training.frozen_place = map.at("frozen").place();
   return training;
 }

@@ -73,7 +73,7 @@ StepReport run_report(const Scenario& scenario, const Simulation& s) {
   const Training& t = scenario.training;
   RunFacts run;
   run.name = scenario.name;
-  run.strategy = "fsdp2";
+  run.strategy = t.strategy == Strategy::fsdp1 ? "fsdp1" : "fsdp2";
   run.cluster = scenario.cluster;
   run.world = t.mesh.world();
   const bool decoder =
