@@ -70,7 +70,17 @@ class StepParts {
     const Time start = std::max(step_.start, trace_.start[last]);
     std::vector<Stretch> stretches{{start, trace_.end[last], v, Why::stream, false}};
     chain_.back(v, step_.start, start, stretches);
-    for (const Stretch& s : stretches) out[key_of(s.vertex, s.start)] += s.end - s.start;
+    for (const Stretch& s : stretches) {
+      if (s.vertex != 0) {
+        out[key_of(s.vertex, s.start)] += s.end - s.start;
+        continue;
+      }
+      // A host that is behind may be so through several phases.
+      for (const PhaseWindow& w : windows_) {
+        const Time start = std::max(s.start, w.start), end = std::min(s.end, w.end);
+        if (start < end) out[key_of(0, start)] += end - start;
+      }
+    }
     return out;
   }
 
