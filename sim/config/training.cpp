@@ -259,6 +259,8 @@ void read_strategy(const Map& map, Training& training) {
   for (const std::string_view key : {"fsdp1", "fsdp2"})
     if (map.has(key) && !value.is_word(key))
       map.fail_key(key, fmt::format("only strategy {} has this section", key));
+  if (training.strategy == Strategy::fsdp1 && training.pytorch != "2.15")
+    value.fail("this build plays fsdp1 as PyTorch 2.15 does only", "leave pytorch out");
   // MixedPrecision's default; MixedPrecisionPolicy casts.
   if (training.strategy == Strategy::fsdp1) training.precision.cast_forward_inputs = false;
 }

@@ -77,8 +77,8 @@ class StepParts {
       }
       // A host that is behind may be so through several phases.
       for (const PhaseWindow& w : windows_) {
-        const Time start = std::max(s.start, w.start), end = std::min(s.end, w.end);
-        if (start < end) out[key_of(0, start)] += end - start;
+        const Time from = std::max(s.start, w.start), to = std::min(s.end, w.end);
+        if (from < to) out[key_of(0, from)] += to - from;
       }
     }
     return out;
