@@ -8,6 +8,7 @@
 
 #include "sim/base/error.h"
 #include "sim/study/allocator_script.h"
+#include "sim/study/fsdp1_shapes.h"
 #include "sim/study/recorded_program.h"
 #include "sim/study/simulate.h"
 
@@ -430,7 +431,9 @@ CallKind kind_of(const Work& w) {
 RunRecord simulate_recording(const Scenario& scenario) {
   const Simulation s = simulate(scenario, Until::max_steps);
   RunRecord r;
-  for (size_t i = 0; i < s.model.params.size(); ++i) {
+  const bool fsdp1 = scenario.training.strategy == Strategy::fsdp1;
+  if (fsdp1) r.shapes = fsdp1_shapes(s.model, s.plan, scenario.training);
+  for (size_t i = 0; i < s.model.params.size() && !fsdp1; ++i) {
     const Param& p = s.model.params[i];
     if (p.alias.valid()) continue;
     std::vector<int64_t> dims(p.shape.dim.begin(), p.shape.dim.begin() + p.shape.rank);
