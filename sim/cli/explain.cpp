@@ -39,6 +39,7 @@ StepCounts count(const Schedule& schedule) {
       case Kind::Free:
       case Kind::UseOn:
       case Kind::PinnedTake: return;
+      case Kind::HostCalls: c.host_calls += in.a; return;
       default: ++c.host_calls;
     }
     if (in.kind != Kind::Launch) return;

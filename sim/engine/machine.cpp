@@ -164,6 +164,9 @@ void Machine::play(const Schedule& schedule, const CostTable& costs, Trace& trac
           }
           break;
         // A synchronizing call's own cost runs while it waits.
+        case Kind::HostCalls:
+          for (uint32_t k = 0; k < in.a; ++k) host += call;
+          break;
         case Kind::HostWait: host = std::max(host + call, event_[in.a]); break;
         case Kind::StreamSync: host = std::max(host + call, stream_[in.stream]); break;
         case Kind::DeviceSync:

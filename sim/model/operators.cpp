@@ -125,7 +125,9 @@ int64_t last_pow2(int64_t n) {
 // out: where a thread would add 256 rows or more, several blocks share a column and meet in a
 // staging buffer, counted by semaphores that a memset clears. 2048 rows of 128 columns stage
 // 2,097,152 B with one semaphore (seen).
-void column_sum(Writer& w, int64_t rows, int64_t columns, int64_t element, int sms) {
+void column_sum(Writer& w, const char* name, int64_t rows, int64_t columns, int64_t element,
+                int sms, uint8_t scratch) {
+  const auto semaphores = static_cast<uint8_t>(scratch + 1);
   const int64_t vector = columns % 4 == 0 ? 4 : columns % 2 == 0 ? 2 : 1;
   const int64_t threads = 512 / vector, outputs = columns / vector;
   const int64_t x = outputs < threads ? last_pow2(outputs) : threads;
@@ -141,16 +143,16 @@ void column_sum(Writer& w, int64_t rows, int64_t columns, int64_t element, int s
     const int64_t blocks =
         std::max(std::min(ceil_div(target, grid), ceil_div(values, 16)), ceil_div(values, 256));
     if (blocks > 1) {
-      w.alloc(temp(1), 4 * columns * blocks * width * vector);
-      w.alloc(temp(2), 4 * grid);
+      w.alloc(scratch, 4 * columns * blocks * width * vector);
+      w.alloc(semaphores, 4 * grid);
       w.memset(4 * grid);
-      w.kernel("bias_grad", KernelClass::reduction, element * rows * columns, rows * columns);
-      w.free(temp(2));
-      w.free(temp(1));
+      w.kernel(name, KernelClass::reduction, element * rows * columns, rows * columns);
+      w.free(semaphores);
+      w.free(scratch);
       return;
     }
   }
-  w.kernel("bias_grad", KernelClass::reduction, element * rows * columns, rows * columns);
+  w.kernel(name, KernelClass::reduction, element * rows * columns, rows * columns);
 }
 
 void embedding(OpCode& c, const OpShape& s, const OpContext& x) {
@@ -173,7 +175,7 @@ void embedding(OpCode& c, const OpShape& s, const OpContext& x) {
   // and 6000 tokens, 5000 and 70000 rows; a tile of 4096 also fits 8192.
   int bits = 0;
   while ((int64_t{1} << bits) < s.in) ++bits;
-  const int p = (bits + 7) / 8;
+  const int p = x.behaviour->sorts_whole_ids ? 8 : (bits + 7) / 8;
   const Bytes tiles = 1024 * ceil_div(s.rows, 4096), ids = 8 * s.rows;
   const auto aligned = [](Bytes n) { return ceil_div(n, 256) * 256; };
   const int64_t segments = s.rows / 10 + std::min(s.rows, s.in);
@@ -291,7 +293,7 @@ void linear(OpCode& c, const OpShape& s, const OpContext& x, bool bias) {
   if (x.expanded_grad)
     b.kernel("bias_grad", KernelClass::reduction, e * s.rows * s.out, s.rows * s.out);
   else
-    column_sum(b, s.rows, s.out, e, x.sms);
+    column_sum(b, "bias_grad", s.rows, s.out, e, x.sms, temp(1));
 }
 
 // F.rms_norm as a chain of operators in fp32, each with its own backward: recorded with 2.7.1, in
@@ -362,7 +364,7 @@ void composed_rms_norm(OpCode& c, const OpShape& s, const OpContext& x) {
     b.release_unpacked(saved_normed);
     const uint8_t sum = p < 4 ? temp(3) : kParamGrad;
     b.alloc(sum, 4 * s.in);
-    b.kernel("sum", KernelClass::reduction, wide, n);
+    column_sum(b, "sum", s.rows, s.in, 4, x.sms, temp(4));
     b.free(temp(1));
     if (p < 4) {
       b.alloc(kParamGrad, p * s.in);

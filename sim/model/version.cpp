@@ -8,9 +8,12 @@ constexpr Behaviour pytorch_2_7() {
   Behaviour b;
   b.internal_streams = true;
   b.records_streams = true;
+  b.makes_groups_late = true;
+  b.clips_in_one_number = true;
   b.cached_workspaces = true;
   b.composed_rms_norm = true;
   b.zeros_by_kernel = true;
+  b.sorts_whole_ids = true;
   b.small_foreach = true;
   b.foreach_sgd_mixes = false;
   b.reduces_in_stored_type = false;
@@ -20,6 +23,7 @@ constexpr Behaviour pytorch_2_7() {
   b.keeps_last_gradient = true;
   b.casts_unsynced_late = true;
   b.finishes_state_by_state = true;
+  b.waits_for_stray_gathers = false;
   b.waits_without_gradients = false;
   b.recompute_reshards = true;
   b.completes_list_groups = false;

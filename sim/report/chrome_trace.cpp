@@ -359,6 +359,9 @@ class Writer {
           host_call("cudaEventRecord", 135, now, end, ++correlation_);
           now = end;
           break;
+        case Kind::HostCalls:
+          for (uint32_t k = 0; k < i.a; ++k) now = std::min(now + options_.host_call, bound);
+          break;
         case Kind::UseOn:
         case Kind::PinnedTake: break;
       }

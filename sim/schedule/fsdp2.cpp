@@ -112,11 +112,9 @@ void Fsdp2::define_gather(ParamGroup& g, Gather& x, CommId comm, bool from_post_
   const Group& p = *g.plan;
   const int64_t e = bytes_of(compute_);
   const int64_t numel = p.padded() / x.ranks;  // a rank's input
-  ForeachLaunches foreach (host_.behaviour(), 2);
-  for (const ShardedParam& q : p.params)
-    foreach
-      .add(q.shard * p.ranks / x.ranks);
-  const int64_t n = foreach.count();
+  ForeachLaunches pass(host_.behaviour(), 2);
+  for (const ShardedParam& q : p.params) pass.add(q.shard * p.ranks / x.ranks);
+  const int64_t n = pass.count();
   // Flat buffer, where a parameter dtype is set that is not the stored one: the cast of every shard,
   // or a copy of the post-forward shards.
   const bool flat = compute_ != stored_;
@@ -210,13 +208,14 @@ Fsdp2::Reduction& Fsdp2::reduction(ParamGroup& g) {
   const int64_t shard = with_grad.shard;
   const Bytes input = shard * ranks * r, output = shard * r;
   x.input_bytes = input;
-  if (compute_ == DType::fp16 && reduce_ == DType::fp32) {
-    // chunk_cat widens bf16 only: other gradients are padded and cast into place one by one.
+  if (compute_ != reduce_ && !(compute_ == DType::bf16 && reduce_ == DType::fp32)) {
+    // chunk_cat widens bf16 to fp32 only: other gradients are padded and cast into place one by one.
     for (const ShardedParam& q : with_grad.params) {
       x.cast_in.push_back(host_.work(
           kernel("cast", KernelClass::pointwise, (e + r) * q.shard * ranks, reduce_, g.id)));
       x.pad_in.push_back(
-          host_.work(copy(WorkKind::Memset, q.shard * ranks * e, g.id, "pad_gradient")));
+          host_.work(copy(behaviour.zeros_by_kernel ? WorkKind::Kernel : WorkKind::Memset,
+                          q.shard * ranks * e, g.id, "pad_gradient")));
       x.pad_in.push_back(host_.work(copy(WorkKind::CopyD2D, q.numel * e, g.id, "pad_gradient")));
       x.padded_grads.push_back(BufferId{});
       if (q.shard * ranks != q.numel)
@@ -445,6 +444,7 @@ void Fsdp2::reshard(ParamGroup& g) {
 }
 
 void Fsdp2::root_pre_forward() {
+  host_.make_streams();
   if (iteration_root_) return;
   iteration_root_ = true;
   if (post_optim_event_.valid()) {
@@ -555,8 +555,12 @@ void Fsdp2::post_backward_group(ParamGroup& g) {
     if (behaviour.casts_unsynced_late) cast_unsynced_grads(g);
     return;
   }
-  for (size_t i = 0; i < g.grads.size(); ++i)
-    if (g.accumulated[i].valid()) std::swap(g.grads[i], g.accumulated[i]);
+  bool cast = accumulated_;
+  for (size_t i = 0; i < g.grads.size(); ++i) {
+    if (!g.accumulated[i].valid()) continue;
+    std::swap(g.grads[i], g.accumulated[i]);
+    cast = true;
+  }
   if (reshard_after_backward_) reshard(g);
   const bool any =
       std::any_of(g.grads.begin(), g.grads.end(), [](BufferId b) { return b.valid(); });
@@ -567,7 +571,7 @@ void Fsdp2::post_backward_group(ParamGroup& g) {
     host_.free(retained_.front().input);
     retained_.erase(retained_.begin());
   }
-  if (any) reduce(g);
+  if (any) reduce(g, cast);
 }
 
 // Adds what this backward brought to what the unsynchronized ones before it left.
@@ -613,7 +617,8 @@ BufferId Fsdp2::reduce_input(ParamGroup& g, Reduction& x) {
   return x.inputs.back();
 }
 
-void Fsdp2::reduce(ParamGroup& g) {
+// `cast`: the gradients are in the reduce type already.
+void Fsdp2::reduce(ParamGroup& g, bool cast) {
   Reduction& x = reduction(g);
   const BufferId input = reduce_input(g, x);
   const Behaviour& behaviour = host_.behaviour();
@@ -621,7 +626,7 @@ void Fsdp2::reduce(ParamGroup& g) {
   if (hsdp() && g.partial.valid() && behaviour.partial_sum_waits)
     host_.wait_stream(kReduceScatter, kCompute);
   host_.alloc(input);
-  if (x.cast_in.empty() || accumulated_) {
+  if (x.cast_in.empty() || cast) {
     host_.alloc(x.table);
     host_.pinned_copy(kCompute, x.table_copy);
     host_.launch(kCompute, x.chunk_cat);
@@ -728,7 +733,7 @@ void Fsdp2::wait_for_post_backward(ParamGroup& g) {
 // A prefetched all-gather that nobody used.
 void Fsdp2::use_stray_gather(ParamGroup& g) {
   if (!g.pending) return;
-  host_.wait(kCompute, g.gathered_event);
+  if (host_.behaviour().waits_for_stray_gathers) host_.wait(kCompute, g.gathered_event);
   if (g.communicates) drop_gathered(g.gathered);
   g.pending = false;
 }

@@ -143,7 +143,7 @@ class Fsdp2 : public Runtime {
   void reshard(ParamGroup& g);
   void release_held(bool compute_waits);
   void post_backward_group(ParamGroup& g);
-  void reduce(ParamGroup& g);
+  void reduce(ParamGroup& g, bool cast);
   void assign_grad(ParamGroup& g, const Reduction& r, BufferId grad, StreamId post);
   void drop_all_reduce_buffer(ParamGroup& g);
   void wait_for_post_backward(ParamGroup& g);

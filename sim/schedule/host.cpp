@@ -37,12 +37,20 @@ void Host::collective(StreamId stream, WorkId w, std::initializer_list<BufferId>
   wait(stream, done);
 }
 
+void Host::make_streams() {
+  if (streams_made_) return;
+  streams_made_ = true;
+  if (behaviour_.makes_groups_late) emit(Kind::HostCalls, 0, 4 * 32);
+}
+
 // They come from the device's pool of 32 streams of normal priority, handed out in turn; FSDP2's
 // all-reduce stream is the first of them.
 StreamId Host::internal_stream(CommId comm) {
   constexpr size_t kPool = 32;
   if (internal_.size() <= comm.v) internal_.resize(comm.v + 1, 0);
   if (internal_[comm.v] != 0) return internal_[comm.v];
+  make_streams();
+  if (behaviour_.makes_groups_late) emit(Kind::HostCalls, 0, 1);  // the communicator
   const size_t place = (1 + internal_streams_++) % kPool;
   const StreamId stream = place == 0 ? kAllReduce : static_cast<StreamId>(kInternal + place - 1);
   if (s_.streams.size() == stream) s_.streams.push_back("internal (" + s_.comms[comm.v].name + ")");

@@ -67,6 +67,9 @@ class Host {
   // A synchronous collective as PyTorch's NCCL backend issues it. `tensors` are what it works on, which
   // an all-reduce or broadcast may record on the internal stream.
   void collective(StreamId stream, WorkId w, std::initializer_list<BufferId> tensors = {});
+  // The first use of a stream that is not the default one, where that makes the device's pools of
+  // streams: 32 of each of four priorities.
+  void make_streams();
   // The stream of a process group, which is made with its first collective there.
   StreamId internal_stream(CommId comm);
   // A copy of a small table from pinned memory, whose block is free again when the stream gets there.
@@ -133,6 +136,7 @@ class Host {
   uint32_t open_ = 0;               // first instruction that no segment covers yet
   std::vector<StreamId> internal_;  // by communicator; 0: none yet
   size_t internal_streams_ = 0;
+  bool streams_made_ = false;
   std::array<BufferId, 2> workspaces_{};  // by thread
 };
 

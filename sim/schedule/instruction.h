@@ -27,6 +27,7 @@ enum class Kind : uint8_t {
   HostWait,        // a = event; the host waits
   StreamSync,      // the host waits for everything on the stream
   DeviceSync,      // the host waits for everything
+  HostCalls,       // a = calls that take the host's time and nothing else
   Alloc,           // a = buffer, from its stream's pool
   AllocOnce,       // a = buffer that is never freed; nothing where it is there already
   Free,            // a = buffer

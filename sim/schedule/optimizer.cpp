@@ -22,11 +22,9 @@ void OptimizerStep::set_active(const std::vector<uint32_t>& with_grad) {
     numel_ += params_[i].numel;
   }
   for (int lists = 1; lists <= 5; ++lists) {
-    ForeachLaunches foreach (host_.behaviour(), lists);
-    for (uint32_t i : active_)
-      foreach
-        .add(params_[i].numel);
-    launches_[lists - 1] = foreach.count();
+    ForeachLaunches pass(host_.behaviour(), lists);
+    for (uint32_t i : active_) pass.add(params_[i].numel);
+    launches_[lists - 1] = pass.count();
   }
 }
 

@@ -111,6 +111,9 @@ class HandSchedule {
           break;
         case Kind::HostWait: now = std::max(now, event_at[i.a]) + host_call; break;
         case Kind::StreamSync: now = std::max(now, stream[i.stream]) + host_call; break;
+        case Kind::HostCalls:
+          for (uint32_t k = 0; k < i.a; ++k) now += host_call;
+          break;
         case Kind::DeviceSync:
           now = std::max(now, *std::max_element(stream.begin(), stream.end())) + host_call;
           break;

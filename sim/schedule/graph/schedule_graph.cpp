@@ -75,6 +75,7 @@ class Builder {
       case Kind::Mark:
       case Kind::PinnedRelease: ++calls_; break;
       case Kind::Alloc:
+      case Kind::HostCalls: calls_ += i.a; break;
       case Kind::AllocOnce:
       case Kind::Free:
       case Kind::UseOn:
