@@ -130,13 +130,90 @@ void read_prefetch(const Value& value, Fsdp2Options& fsdp2) {
         v->is_word("implicit") ? 0 : v->whole(1, kMostBlocks, "implicit, or blocks ahead");
 }
 
+std::vector<std::string> read_patterns(const Value& value) {
+  std::vector<std::string> out;
+  for (const Value& pattern : value.list("patterns of parameter names", 1))
+    out.push_back(read_pattern(pattern));
+  return out;
+}
+
+// Where parameters are: on the host, unsharded early, on another dimension or mesh, in a state dict.
+void read_fsdp2_placement(const Map& map, const Mesh& mesh, Fsdp2Options& fsdp2) {
+  if (const std::optional<Value> v = map.find("cpu_offload"))
+    fsdp2.cpu_offload = v->choice<CpuOffload>({{"none", CpuOffload::none},
+                                               {"pinned", CpuOffload::pinned},
+                                               {"pageable", CpuOffload::pageable}});
+  if (const std::optional<Value> v = map.find("unshard_async_op"))
+    fsdp2.unshard_async_op = v->boolean();
+  if (const std::optional<Value> v = map.find("unshard_before")) {
+    const Map fields(*v, {"modules", "async_op", "wait"});
+    UnshardBefore& u = fsdp2.unshard_before;
+    for (const Value& pattern : fields.at("modules").list("module names", 1))
+      u.patterns.push_back(pattern.is_word("") ? "" : read_pattern(pattern));
+    if (const std::optional<Value> x = fields.find("async_op")) u.async_op = x->boolean();
+    if (const std::optional<Value> x = fields.find("wait")) u.wait = x->boolean();
+    if (fields.has("wait") && !u.async_op)
+      fields.fail_key("wait", "needs async_op: true, which makes handles to wait for");
+  }
+  if (const std::optional<Value> v = map.find("shard_placement"))
+    for (const Value& entry : v->list("maps {parameter, dim}")) {
+      const Map fields(entry, {"parameter", "dim"});
+      fsdp2.shard_placement.push_back(
+          {read_pattern(fields.at("parameter", "a parameter's name, * for any run of characters")),
+           static_cast<int>(fields.at("dim").whole(0, 2, "the dimension that is sharded"))});
+    }
+  if (const std::optional<Value> v = map.find("second_mesh")) {
+    const Map fields(*v, {"parameters", "shard"});
+    fsdp2.second_mesh.patterns = read_patterns(fields.at("parameters"));
+    const Value shard = fields.at("shard", "ranks of the second mesh");
+    fsdp2.second_mesh.shard = shard.whole(1, mesh.shard);
+    if (mesh.shard % fsdp2.second_mesh.shard != 0)
+      shard.fail(fmt::format("{} does not divide the {} ranks that shard", fsdp2.second_mesh.shard,
+                             mesh.shard));
+  }
+  if (const std::optional<Value> v = map.find("ignored_params"))
+    fsdp2.ignored_params = read_patterns(*v);
+  if (const std::optional<Value> v = map.find("manual_finalization"))
+    fsdp2.manual_finalization =
+        v->choice<ManualFinalization>({{"none", ManualFinalization::no},
+                                       {"sync", ManualFinalization::sync},
+                                       {"async", ManualFinalization::async}});
+  if (const std::optional<Value> v = map.find("state_dict"))
+    fsdp2.state_dict = v->choice<StateDict>({{"none", StateDict::none},
+                                             {"sharded", StateDict::sharded},
+                                             {"full", StateDict::full},
+                                             {"full_offload", StateDict::full_offload}});
+  if (const std::optional<Value> v = map.find("optimizer_state_dict")) {
+    fsdp2.optimizer_state_dict = v->boolean();
+    if (fsdp2.state_dict != StateDict::full && fsdp2.state_dict != StateDict::full_offload)
+      map.fail_key("optimizer_state_dict", "needs state_dict: full or full_offload");
+  }
+}
+
 void read_fsdp2(const Value& value, const Mesh& mesh, Fsdp2Options& fsdp2) {
-  const Map map(value,
-                {"reshard_after_forward", "root_reshard_after_forward", "reshard", "prefetch",
-                 "requires_gradient_sync", "requires_all_reduce", "is_last_backward",
-                 "reshard_after_backward", "reduce_scatter_max_input_buffers",
-                 "separate_reduce_scatter_group", "keep_unsharded_storage", "persistent_all_gather",
-                 "post_optim_event", "settings"});
+  const Map map(value, {"reshard_after_forward",
+                        "root_reshard_after_forward",
+                        "reshard",
+                        "prefetch",
+                        "requires_gradient_sync",
+                        "requires_all_reduce",
+                        "is_last_backward",
+                        "reshard_after_backward",
+                        "reduce_scatter_max_input_buffers",
+                        "separate_reduce_scatter_group",
+                        "keep_unsharded_storage",
+                        "persistent_all_gather",
+                        "post_optim_event",
+                        "settings",
+                        "cpu_offload",
+                        "unshard_async_op",
+                        "unshard_before",
+                        "shard_placement",
+                        "second_mesh",
+                        "ignored_params",
+                        "manual_finalization",
+                        "state_dict",
+                        "optimizer_state_dict"});
   if (const std::optional<Value> v = map.find("reshard_after_forward"))
     fsdp2.reshard_after_forward = read_reshard(*v, mesh);
   if (const std::optional<Value> v = map.find("root_reshard_after_forward"))
@@ -170,8 +247,10 @@ void read_fsdp2(const Value& value, const Mesh& mesh, Fsdp2Options& fsdp2) {
     fsdp2.post_optim_event = v->boolean();
   if (const std::optional<Value> v = map.find("settings")) {
     for (const Value& entry : v->list("maps of a module and what is set on it")) {
-      const Map fields(entry, {"module", "gradient_divide_factor", "force_sum_reduction",
-                               "unshard_in_backward"});
+      const Map fields(
+          entry, {"module", "gradient_divide_factor", "force_sum_reduction", "unshard_in_backward",
+                  "requires_gradient_sync", "requires_all_reduce", "reshard_after_backward",
+                  "reduce_scatter_unused_params"});
       StateSetting& s = fsdp2.settings.emplace_back();
       const Value module = fields.at("module", "a module's name, with * for any run of characters");
       s.pattern = module.is_word("") ? "" : read_pattern(module);
@@ -181,18 +260,32 @@ void read_fsdp2(const Value& value, const Mesh& mesh, Fsdp2Options& fsdp2) {
         s.force_sum_reduction = x->boolean();
       if (const std::optional<Value> x = fields.find("unshard_in_backward"))
         s.unshard_in_backward = x->boolean();
+      if (const std::optional<Value> x = fields.find("requires_gradient_sync"))
+        s.requires_gradient_sync = read_micro(*x);
+      if (const std::optional<Value> x = fields.find("requires_all_reduce"))
+        s.requires_all_reduce = read_micro(*x);
+      if (const std::optional<Value> x = fields.find("reshard_after_backward"))
+        s.reshard_after_backward = read_micro(*x);
+      if (const std::optional<Value> x = fields.find("reduce_scatter_unused_params"))
+        s.reduce_scatter_unused_params = x->boolean();
     }
   }
+  read_fsdp2_placement(map, mesh, fsdp2);
 }
 
 void read_precision(const Value& value, Precision& precision) {
-  const Map map(value, {"storage", "compute", "reduce", "output", "cast_forward_inputs"});
+  const Map map(value, {"storage", "compute", "reduce", "output", "cast_forward_inputs", "keep"});
   if (const std::optional<Value> v = map.find("storage")) precision.storage = v->dtype();
   if (const std::optional<Value> v = map.find("compute")) precision.compute = v->optional_dtype();
   if (const std::optional<Value> v = map.find("reduce")) precision.reduce = v->optional_dtype();
   if (const std::optional<Value> v = map.find("output")) precision.output = v->optional_dtype();
   if (const std::optional<Value> v = map.find("cast_forward_inputs"))
     precision.cast_forward_inputs = v->boolean();
+  if (const std::optional<Value> v = map.find("keep")) {
+    precision.keep = read_patterns(*v);
+    if (precision.compute == DType::fp16)
+      map.fail_key("keep", "this build cannot play fp16 beside another type in one group");
+  }
 }
 
 void read_checkpointing(const Value& value, Checkpointing& checkpointing) {
@@ -212,7 +305,8 @@ void read_optimizer(const Value& value, Training& training) {
   Optimizer& optimizer = training.optimizer;
   using Name = Optimizer::Name;
   using Implementation = Optimizer::Implementation;
-  const Map map(value, {"name", "implementation", "momentum", "zero_grad", "clip_grad_norm"});
+  const Map map(
+      value, {"name", "implementation", "momentum", "zero_grad", "clip_grad_norm", "in_backward"});
   if (const std::optional<Value> v = map.find("name"))
     optimizer.name = v->choice<Name>(
         {{"adamw", Name::adamw}, {"adam", Name::adam}, {"sgd", Name::sgd}, {"none", Name::none}});
@@ -227,6 +321,14 @@ void read_optimizer(const Value& value, Training& training) {
   if (const std::optional<Value> v = map.find("momentum")) {
     if (optimizer.name != Name::sgd) map.fail_key("momentum", "only sgd has this key");
     optimizer.momentum = v->decimal(0, 1) != 0;
+  }
+  if (const std::optional<Value> v = map.find("in_backward")) {
+    optimizer.in_backward = v->boolean();
+    if (optimizer.in_backward && (optimizer.name != Name::sgd || optimizer.momentum ||
+                                  optimizer.implementation != Implementation::foreach))
+      map.fail_key("in_backward", "this build plays only plain foreach sgd in backward");
+    if (optimizer.in_backward && map.has("clip_grad_norm"))
+      map.fail_key("in_backward", "there are no gradients left for clip_grad_norm");
   }
   if (const std::optional<Value> v = map.find("zero_grad"))
     optimizer.set_to_none = v->choice<bool>({{"none", true}, {"keep", false}});
@@ -300,6 +402,32 @@ void read_pytorch(const Map& map, Training& training) {
   for (std::string_view key : {"ddp", "zero"}) map.cannot_play(key);
 }
 
+// What real PyTorch refuses, or this build cannot play, of keys that are fine each by itself.
+void refuse_combinations(const Map& map, const Training& t) {
+  const Fsdp2Options& f = t.fsdp2;
+  if (t.strategy != Strategy::fsdp2 && !t.precision.keep.empty())
+    map.at("precision").fail("only strategy fsdp2 has keep, param_dtype_override_fn");
+  if (t.strategy != Strategy::fsdp2 && t.optimizer.in_backward)
+    map.at("optimizer").fail("this build plays in_backward only with strategy fsdp2");
+  if (f.cpu_offload != CpuOffload::none && t.clip_grad_norm > 0)
+    map.at("optimizer")
+        .fail("clip_grad_norm does not go with fsdp2.cpu_offload",
+              "PyTorch raises RuntimeError: NCCL cannot reduce norms that are on the host");
+  if (!f.ignored_params.empty() && t.optimizer.name != Optimizer::Name::none &&
+      t.optimizer.implementation != Optimizer::Implementation::forloop)
+    map.at("fsdp2").fail("ignored_params needs optimizer: {implementation: forloop}",
+                         "PyTorch's foreach and fused optimizers refuse DTensors beside plain "
+                         "tensors (RuntimeError: got mixed torch.Tensor and DTensor)");
+  if (!f.ignored_params.empty() && (t.clip_grad_norm > 0 || f.cpu_offload != CpuOffload::none))
+    map.at("fsdp2").fail(
+        "this build cannot play ignored_params with cpu_offload or clip_grad_norm");
+  if (f.optimizer_state_dict &&
+      (t.optimizer.name == Optimizer::Name::none || t.optimizer.in_backward ||
+       (t.optimizer.name == Optimizer::Name::sgd && !t.optimizer.momentum)))
+    map.at("fsdp2").fail("optimizer_state_dict needs an optimizer with a state",
+                         "adamw, adam, or sgd with momentum");
+}
+
 }  // namespace
 
 Training read_training(const Value& value, const Architecture& model, int64_t world) {
@@ -347,6 +475,8 @@ Training read_training(const Value& value, const Architecture& model, int64_t wo
   if (map.has("wrap")) training.wrap_place = map.at("wrap").place();
   if (map.has("fsdp2")) training.fsdp2_place = map.at("fsdp2").place();
   if (map.has("fsdp1")) training.fsdp1_place = map.at("fsdp1").place();
+  if (map.has("precision")) training.precision_place = map.at("precision").place();
+  refuse_combinations(map, training);
   if (map.has("frozen")) training.frozen_place = map.at("frozen").place();
   return training;
 }

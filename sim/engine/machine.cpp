@@ -1,7 +1,6 @@
 #include "sim/engine/machine.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "sim/base/error.h"
 #include "sim/schedule/streams.h"
@@ -46,7 +45,7 @@ void fill(MarkRow& row, const CachingAllocator& allocator) {
 
 }  // namespace
 
-Machine::Machine() : stream_(kStreams), pinned_(64), taken_(kStreams, 0) {}
+Machine::Machine() : stream_(kStreams), pinned_(64) {}
 
 Machine::Machine(const AllocatorSettings& settings, const DeviceMemory& device) : Machine() {
   clock_ = std::make_unique<Clock>(*this);
@@ -104,7 +103,6 @@ void Machine::play(const Schedule& schedule, const CostTable& costs, Trace& trac
   comm_.resize(schedule.comms.size());
   event_.resize(schedule.events);
   stream_.resize(std::max(stream_.size(), schedule.streams.size()));
-  taken_.resize(stream_.size());
   size_t total = 0;
   for (size_t i = next_segment_; i < schedule.segments.size(); ++i)
     total += schedule.segments[i].end - schedule.segments[i].begin;
@@ -138,6 +136,7 @@ void Machine::play(const Schedule& schedule, const CostTable& costs, Trace& trac
             start = std::max(start, comm_[w.comm.v]);
             end = start + price[in.a];
             comm_[w.comm.v] = end;
+            looked_ = host + call + call;  // after this call and the record of its end
           } else {
             end = start + price[in.a];
           }
@@ -158,7 +157,8 @@ void Machine::play(const Schedule& schedule, const CostTable& costs, Trace& trac
           host += call;
           break;
         case Kind::WaitUnlessDone:
-          if (event_[in.a] > host) {
+          if (in.looked != 0) trace.left_out.push_back(event_[in.a] <= looked_);
+          if (event_[in.a] > (in.looked != 0 ? looked_ : host)) {
             stream_[in.stream] = std::max(stream_[in.stream], event_[in.a]);
             host += call;
           }
@@ -223,17 +223,15 @@ void Machine::play(const Schedule& schedule, const CostTable& costs, Trace& trac
             allocator_->record_stream(segment.buffer(in).v, in.stream);
           break;
         case Kind::PinnedTake: {
-          const auto size = static_cast<uint8_t>(std::bit_width(std::max(in.a, 1u) - 1));
-          PinnedPool& pool = pinned_[size];
+          PinnedPool& pool = pinned_[in.a];
           if (pool.head < pool.free_at.size() && pool.free_at[pool.head] <= host)
             ++pool.head;
           else
             host += call;
-          taken_[in.stream] = size;
           break;
         }
         case Kind::PinnedRelease:
-          pinned_[taken_[in.stream]].free_at.push_back(std::max(stream_[in.stream], host));
+          pinned_[in.a].free_at.push_back(std::max(stream_[in.stream], host));
           host += call;
           break;
         case Kind::Mark: {

@@ -72,13 +72,13 @@ class Machine {
   };
 
   Time host_;
+  Time looked_;  // at the host: when the last collective was issued
   std::vector<Time> stream_, comm_, event_;
   size_t next_segment_ = 0;
   uint32_t launches_ = 0;
   Bytes live_ = 0, peak_ = 0;
   std::array<Bytes, kCategories> by_category_{};
   std::vector<PinnedPool> pinned_;  // by log2 of the size
-  std::vector<uint8_t> taken_;      // by stream: the size taken last
   std::vector<uint32_t> kept_;      // buffers of AllocOnce that are there
   Bytes stop_at_ = INT64_MAX;
   bool stopped_ = false;

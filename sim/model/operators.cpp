@@ -249,6 +249,12 @@ void positions(OpCode& c, const OpShape& s, const OpContext& x) {
 
 void linear(OpCode& c, const OpShape& s, const OpContext& x, bool bias) {
   const DType t = x.param;
+  if (x.in[0] != t)
+    throw Error("precision: a linear's weight is " + std::string(name_of(t)) + " and its input " +
+                    std::string(name_of(x.in[0])),
+                {},
+                "PyTorch raises RuntimeError (mat1 and mat2 must have the same dtype); see "
+                "precision.keep, fsdp2.ignored_params and precision.cast_forward_inputs");
   const int64_t e = bytes_of(t);
   c.out = t;
   Writer f(c.forward);
@@ -297,7 +303,7 @@ void linear(OpCode& c, const OpShape& s, const OpContext& x, bool bias) {
 }
 
 // F.rms_norm as a chain of operators in fp32, each with its own backward: recorded with 2.7.1, in
-// bf16, fp16, fp32 and with a frozen weight.
+// bf16, fp16, fp32 and with a frozen weight; with 2.15 for an fp32 weight on a narrow input.
 //   x.to(fp32); * rsqrt(pow(2).mean(-1).add_(eps)); * weight; type_as(x)
 void composed_rms_norm(OpCode& c, const OpShape& s, const OpContext& x) {
   const DType in = x.in[0];
@@ -433,6 +439,15 @@ void rms_norm(OpCode& c, const OpShape& s, const OpContext& x) {
   Writer b(c.backward);
   const bool written_out = s.norm == NormForm::hf;
   const bool mixed = in != x.param;
+  if (written_out && mixed)
+    throw Error(
+        "precision: norm: hf multiplies its " + std::string(name_of(in)) +
+            " activations with a weight of " + std::string(name_of(x.param)) +
+            ", and hands on fp32",
+        {},
+        "PyTorch's next linear raises RuntimeError (mat1 and mat2 differ in type); use norm: "
+        "fused, or leave the norms out of precision.keep and fsdp2.ignored_params");
+  if (mixed && e == 2 && x.param == DType::fp32) return composed_rms_norm(c, s, x);
   if (!written_out && !mixed) {
     f.alloc(0, e * n);
     f.alloc(extra(0), 4 * s.rows);
@@ -444,8 +459,7 @@ void rms_norm(OpCode& c, const OpShape& s, const OpContext& x) {
     if (x.param_grad) b.kernel("rms_norm_dw", KernelClass::reduction, 2 * e * n, 2 * n);
     return;
   }
-  // Written out in fp32 (transformers' LlamaRMSNorm; also F.rms_norm with an fp32 weight on a bf16
-  // input). memory-model.md B: keeps the fp32 copy, the normalised copy and the reciprocal root.
+  // Written out in fp32 (transformers' LlamaRMSNorm). memory-model.md B: keeps the fp32 copy, the normalised copy and the reciprocal root.
   const bool narrow = e == 2;
   const Bytes wide = 4 * n;
   const uint8_t x32 = extra(0), normed = extra(1), root = extra(2), square = extra(3);
@@ -793,8 +807,18 @@ void bag(OpCode& c, const OpShape& s, const OpContext& x) {
   f.free(scalar);
   c.passes_gradient = true;
   if (!x.param_grad) return;
-  b.alloc(s.scale ? temp(0) : kParamGrad, e);
-  b.kernel("sum", KernelClass::reduction, bytes_of(c.out) * rows, rows);
+  const uint8_t summed = s.scale ? temp(0) : kParamGrad;
+  if (x.in[0] == x.param) {
+    b.alloc(summed, e);
+    b.kernel("sum", KernelClass::reduction, bytes_of(c.out) * rows, rows);
+  } else {
+    // The sum is of the input's type, and is cast to the parameter's.
+    b.alloc(temp(1), bytes_of(c.out));
+    b.kernel("sum", KernelClass::reduction, bytes_of(c.out) * rows, rows);
+    b.alloc(summed, e);
+    b.kernel("cast", KernelClass::pointwise, bytes_of(c.out) + e);
+    b.free(temp(1));
+  }
   if (s.scale) {
     b.alloc(kParamGrad, e * n);
     b.pointwise("mul", e * n, e * n, KernelClass::strided);

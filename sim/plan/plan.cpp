@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sim/base/error.h"
+#include "sim/plan/param_policy.h"
 #include "sim/plan/plan_fsdp1.h"
 #include "sim/plan/wrap.h"
 
@@ -54,6 +55,7 @@ std::string Group::name(const Model& model) const {
     if (!out.empty()) out += ",";
     out += m.v == 0 ? "root" : model.module_name(m);
   }
+  if (second_mesh) out += " [" + std::to_string(ranks) + " ranks]";
   return out;
 }
 
@@ -65,6 +67,13 @@ DType reduce_dtype(const Training& t) {
   return p.reduce.value_or(stored ? p.storage : compute_dtype(p));
 }
 
+Bytes all_gather_bytes(const Group& g, const Precision& p) {
+  Bytes shard = 0;
+  for (const ShardedParam& q : g.params) shard += q.shard * bytes_of(compute_dtype(q, p));
+  // FSDP1's flat parameter is more than its parameters' shards.
+  return g.params.empty() || g.flat > 0 ? g.padded() * bytes_of(compute_dtype(p)) : g.ranks * shard;
+}
+
 Plan build_plan(const Model& model, const Training& training) {
   if (training.strategy == Strategy::fsdp1) return build_plan_fsdp1(model, training);
   Plan plan;
@@ -73,6 +82,8 @@ Plan build_plan(const Model& model, const Training& training) {
   plan.state_of.assign(model.modules.size(), -1);
   plan.group_of_param.assign(model.params.size(), -1);
 
+  const std::vector<ParamPolicy> policies = param_policies(model, training);
+  const Fsdp2Options& f = training.fsdp2;
   const std::vector<WrapCall> calls = wrap_calls(model, training);
   std::vector<ShardState> made;
   made.reserve(calls.size());
@@ -92,36 +103,57 @@ Plan build_plan(const Model& model, const Training& training) {
                     "fully_shard may be called once on a module; make the patterns disjoint");
       collect(model, m, plan.state_of, true, managed);
     }
-    Group g;
-    g.ranks = ranks;
-    g.modules = call.modules;
-    const auto group = static_cast<int32_t>(plan.groups.size());
+    // One group for each mesh, in the order in which their first parameters come.
+    const auto first = static_cast<int32_t>(plan.groups.size());
     for (ModuleId m : managed) {
       const Module& x = model.modules[m.v];
       for (uint32_t i = x.first_param; i < x.first_param + x.own_params; ++i) {
         const Param& p = model.params[i];
+        const ParamPolicy& policy = policies[i];
+        if (policy.ignored) continue;
         const uint32_t shared = p.alias.valid() ? p.alias.v : i;
-        if (plan.group_of_param[shared] == group) continue;  // a second name in the same group
+        if (plan.group_of_param[shared] >= first) continue;  // a second name in the same group
         if (plan.group_of_param[shared] >= 0)
           throw Error("wrap: parameter '" + model.param_name({i}) + "' shares its storage with '" +
                           model.param_name({shared}) + "', which is in another group",
                       {}, "PyTorch 2.15 raises ValueError; put both modules in one group");
-        plan.group_of_param[shared] = group;
+        auto group = static_cast<size_t>(first);
+        while (group < plan.groups.size() && plan.groups[group].second_mesh != policy.second_mesh)
+          ++group;
+        if (group == plan.groups.size()) {
+          Group& made_here = plan.groups.emplace_back();
+          made_here.ranks = policy.second_mesh ? f.second_mesh.shard : ranks;
+          made_here.modules = call.modules;
+          made_here.second_mesh = policy.second_mesh;
+        }
+        Group& g = plan.groups[group];
+        plan.group_of_param[shared] = static_cast<int32_t>(group);
         ShardedParam q;
         q.id = {shared};
         q.numel = p.shape.numel();
-        q.shard = ceil_div(p.shape.dim[0], ranks) * p.shape.rest();
-        q.local = local_numel(p.shape.dim[0], p.shape.rest(), ranks, 0);
+        q.shard = padded_shard(p.shape, policy.dim, g.ranks);
+        q.local = local_shard(p.shape, policy.dim, g.ranks, 0);
+        q.dim = policy.dim;
+        q.kept =
+            policy.keeps_dtype && compute_dtype(training.precision) != training.precision.storage;
         g.params.push_back(q);
         g.shard += q.shard;
         g.numel += q.numel;
+        if (s.reshard == Reshard::Kind::to && (policy.second_mesh || policy.dim > 0))
+          throw Error("fsdp2.reshard_after_forward: a number of ranks does not go with '" +
+                          model.param_name({i}) +
+                          (policy.dim > 0 ? "', which is sharded on another dimension than 0"
+                                          : "', which is on a second mesh"),
+                      {},
+                      policy.dim > 0
+                          ? "PyTorch 2.15 raises IndexError in backward; use true or false"
+                          : "this build cannot play it; use true or false");
       }
     }
     for (ModuleId m : call.modules) plan.state_of[m.v] = static_cast<int32_t>(index);
-    if (!g.params.empty()) {
-      s.group = {static_cast<uint32_t>(group)};
-      plan.groups.push_back(std::move(g));
-    }
+    const auto groups = static_cast<int32_t>(plan.groups.size()) - first;
+    if (groups > 0) s.group = {static_cast<uint32_t>(first)};
+    if (groups > 1) s.second_group = {static_cast<uint32_t>(first + 1)};
   }
 
   // all_states: pre-order of the modules, each state once.
@@ -137,12 +169,31 @@ Plan build_plan(const Model& model, const Training& training) {
     plan.state_of[m] = order[s];
   }
   for (size_t s = 0; s < plan.states.size(); ++s)
-    if (plan.states[s].group.valid())
-      plan.groups[plan.states[s].group.v].state = static_cast<uint32_t>(s);
+    for (const GroupId g : {plan.states[s].group, plan.states[s].second_group})
+      if (g.valid()) plan.groups[g.v].state = static_cast<uint32_t>(s);
   for (size_t i = 0; i < model.params.size(); ++i)
     if (model.params[i].alias.valid())
       plan.group_of_param[i] = plan.group_of_param[model.params[i].alias.v];
 
+  for (ShardState& s : plan.states) {
+    s.requires_gradient_sync = f.requires_gradient_sync;
+    s.requires_all_reduce = f.requires_all_reduce;
+    s.reshard_after_backward = f.reshard_after_backward;
+  }
+  for (const std::string& pattern : f.unshard_before.patterns) {
+    bool used = false;
+    for (uint32_t s = 0; s < plan.states.size(); ++s)
+      for (ModuleId m : plan.states[s].modules) {
+        if (!matches(pattern, model.module_name(m))) continue;
+        used = true;
+        if (std::find(plan.unshard_before.begin(), plan.unshard_before.end(), s) ==
+            plan.unshard_before.end())
+          plan.unshard_before.push_back(s);
+      }
+    if (!used)
+      throw Error("fsdp2.unshard_before: no wrapped module matches '" + pattern + "'", {},
+                  "names are those of `shardsim explain`");
+  }
   for (const StateSetting& setting : training.fsdp2.settings) {
     bool used = false;
     for (ShardState& s : plan.states)
@@ -152,14 +203,20 @@ Plan build_plan(const Model& model, const Training& training) {
         if (setting.gradient_divide_factor) s.divide_factor = *setting.gradient_divide_factor;
         if (setting.force_sum_reduction) s.force_sum = *setting.force_sum_reduction;
         if (setting.unshard_in_backward) s.unshard_in_backward = *setting.unshard_in_backward;
+        if (setting.requires_gradient_sync)
+          s.requires_gradient_sync = *setting.requires_gradient_sync;
+        if (setting.requires_all_reduce) s.requires_all_reduce = *setting.requires_all_reduce;
+        if (setting.reshard_after_backward)
+          s.reshard_after_backward = *setting.reshard_after_backward;
+        if (setting.reduce_scatter_unused_params)
+          s.reduce_unused = *setting.reduce_scatter_unused_params;
       }
-    if (!used)
+    if (!used && !setting.may_match_nothing)
       throw Error("fsdp2.settings: no wrapped module matches '" + setting.pattern + "'", {},
                   "names are those of `shardsim explain`");
   }
 
   // Explicit prefetch over the blocks, as the recorder sets it.
-  const Fsdp2Options& f = training.fsdp2;
   const auto n = static_cast<int64_t>(model.blocks.size());
   const auto state = [&](int64_t block) { return plan.state_of[model.blocks[block].v]; };
   for (int64_t i = 0; i < n; ++i) {

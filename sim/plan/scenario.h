@@ -64,7 +64,39 @@ struct StateSetting {
   std::string pattern;  // module name; "" is the root
   std::optional<double> gradient_divide_factor;
   std::optional<bool> force_sum_reduction, unshard_in_backward;
+  std::optional<Micro> requires_gradient_sync, requires_all_reduce, reshard_after_backward;
+  std::optional<bool> reduce_scatter_unused_params;
+  bool may_match_nothing = false;
 };
+
+// shard_placement_fn: parameters that are sharded on another dimension than 0.
+struct ShardPlacement {
+  std::string pattern;  // parameter name
+  int dim = 0;
+};
+
+// shard_placement_fn: parameters that are sharded on a smaller mesh of their own.
+struct SecondMesh {
+  std::vector<std::string> patterns;  // parameter names
+  int64_t shard = 1;                  // ranks
+};
+
+// CPUOffloadPolicy.
+enum class CpuOffload : uint8_t { none, pinned, pageable };
+
+// Explicit unshard() of modules before each forward.
+struct UnshardBefore {
+  std::vector<std::string> patterns;  // module names
+  bool async_op = false;
+  bool wait = false;  // the handles are waited for before the forward
+};
+
+// set_manual_backward_finalization, and what finalize_backward is called with.
+enum class ManualFinalization : uint8_t { no, sync, async };
+
+// What is called for after the steps: state_dict(), or get_model_state_dict(full_state_dict=True,
+// cpu_offload=...).
+enum class StateDict : uint8_t { none, sharded, full, full_offload };
 
 struct Fsdp2Options {
   Reshard reshard_after_forward;
@@ -84,6 +116,15 @@ struct Fsdp2Options {
   bool persistent_all_gather = false;  // set_custom_all_gather with one output kept per size
   bool post_optim_event = false;       // gathers wait for the optimizer's event, not for the stream
   std::vector<StateSetting> settings;  // of single modules, later entries win
+  CpuOffload cpu_offload = CpuOffload::none;
+  bool unshard_async_op = false;  // _set_unshard_async_op
+  UnshardBefore unshard_before;
+  std::vector<ShardPlacement> shard_placement;  // the first that matches holds
+  SecondMesh second_mesh;
+  std::vector<std::string> ignored_params;  // patterns of parameters
+  ManualFinalization manual_finalization = ManualFinalization::no;
+  StateDict state_dict = StateDict::none;
+  bool optimizer_state_dict = false;  // with a full state dict: the optimizer's too
 };
 
 // FSDP1's own (torch.distributed.fsdp.FullyShardedDataParallel), by its arguments' names.
@@ -130,6 +171,7 @@ struct Precision {
   std::optional<DType> reduce;   // .reduce_dtype
   std::optional<DType> output;   // .output_dtype
   bool cast_forward_inputs = true;
+  std::vector<std::string> keep;  // param_dtype_override_fn: parameters that stay in their own type
 };
 
 struct Checkpointing {
@@ -146,7 +188,8 @@ struct Optimizer {
     fused,
     forloop
   } implementation = Implementation::foreach;
-  bool momentum = false;  // sgd
+  bool momentum = false;     // sgd
+  bool in_backward = false;  // one per parameter, in a post-accumulate hook (sgd)
   bool set_to_none = true;
 };
 
@@ -172,7 +215,7 @@ struct Training {
   bool evaluate_after = false;      // a forward without gradients after the steps
   std::string allocator;            // PYTORCH_CUDA_ALLOC_CONF; memory level blocks
   Place allocator_place;            // where the scenario says so
-  Place wrap_place, fsdp2_place, fsdp1_place, frozen_place;
+  Place wrap_place, fsdp2_place, fsdp1_place, frozen_place, precision_place;
 };
 
 // The rule of the recordings, and what a person checks by hand (oracle/README).

@@ -7,6 +7,7 @@
 // and its copy-out makes nine parameters on the compute stream.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -37,9 +38,11 @@ class Fsdp2 : public Runtime {
 
   // set_requires_gradient_sync and its like, called before each micro-batch.
   void begin_micro_batch(bool last) override;
-  bool syncs_gradients() const override { return sync_; }
-  // Whether the gradients come in the reduce type (cast as they arrived) rather than as computed.
-  void set_gradients_in_reduce_type(bool yes) override { accumulated_ = yes; }
+  bool syncs_gradients_of(GroupId g) const override { return groups_[g.v].sync; }
+  void set_gradients_in_reduce_type(GroupId g, bool yes) override {
+    groups_[g.v].accumulated = yes;
+  }
+  void unshard_before_forward() override;
 
   // FSDPState's hooks. Inputs that require a gradient get the post-backward node.
   bool differentiates(ParamId p) const override { return !model_.params[p.v].frozen; }
@@ -55,6 +58,9 @@ class Fsdp2 : public Runtime {
   void end_of_backward() override {
     if (final_queued_) root_post_backward_final_callback();
   }
+  void finalize_backward() override;
+  void wait_for_gradient_reduction() override;
+  void reshard_all() override;
   void set_unsharded_grad(ParamId param, BufferId buffer, EventId made) override;
 
   // set_post_optim_event: the next root forward's gathers wait for it instead of the compute stream.
@@ -65,6 +71,8 @@ class Fsdp2 : public Runtime {
   std::vector<bool> unsharded() const override;
   void drop_grads() override;
   void clip_grad_norm(const std::vector<uint32_t>& with_grad) override;
+  bool ignored_gradients() const override;
+  CommId communicator(GroupId g) const override { return groups_[g.v].comm; }
 
  private:
   enum class ShardedState : uint8_t { sharded, post_forward, unsharded };
@@ -77,10 +85,34 @@ class Fsdp2 : public Runtime {
     size_t flat = 0;              // of them, those that write the flat buffer
     WorkId gather, table, copy_out;
     BufferId flat_buffer, table_buffer;
+    // Offloaded shards, in place of the flat buffer: one a parameter, the cast where there is one.
+    struct Upload {
+      WorkId copy, cast;
+      BufferId shard, narrow;
+    };
+    std::vector<Upload> uploads;
+    BufferId output;  // where the all-gather writes
+  };
+  // Parameters on another dimension than 0: what is copied out is put together by a cat.
+  struct Reassembly {
+    uint32_t position = 0;
+    BufferId piece;
+    WorkId cat;
+  };
+  // One rank: a parameter's [upload, cast and] copy in place of the all-gather.
+  struct OneRank {
+    WorkId upload, cast, copy;
+    BufferId shard, narrow;
+  };
+  struct Gradient {
+    BufferId buffer;
+    DType type = DType::fp32;
+    bool valid() const { return buffer.valid(); }
   };
   // Buffers and works of a reduction over the parameters that have a gradient.
   struct Reduction {
     std::vector<bool> of;          // by position
+    std::vector<DType> types;      // by position, where there is one
     std::vector<BufferId> inputs;  // one, and more where earlier ones are still retained
     Bytes input_bytes = 0;
     BufferId table, output, partial;
@@ -89,29 +121,46 @@ class Fsdp2 : public Runtime {
     std::vector<BufferId> padded_grads;   // for those
     WorkId table_copy, chunk_cat, pre_divide, reduce_scatter, copy, add_partial, all_reduce,
         post_divide, cast_grad;
+    WorkId second_chunk_cat, mixed_table_copy;  // where gradients are of two types
+    BufferId mixed_table;
     std::vector<WorkId> add_grad;  // one a parameter
+    // By position; none for others: cat of a gradient on another dimension, copy to the host, the
+    // optimizer's update.
+    struct Each {
+      BufferId cat;
+      WorkId cat_work, to_host, update;
+    };
+    std::vector<Each> each;
   };
   struct ParamGroup {
     const Group* plan = nullptr;
     GroupId id;
     uint32_t state = 0;
+    CommId comm, reduce_comm;
+    bool last = true;    // of its state's groups
+    bool mixed = false;  // its parameters compute in different types
+    bool sync = true, all_reduce = true, reshard_after_backward = true;
+    bool accumulated = false;   // its gradients are in the reduce type already
+    bool defers_cast = false;   // autograd leaves gradients in the type they are computed in
+    bool post_pending = false;  // finalize_backward is to run its post_backward
     ShardedState sharded_state = ShardedState::sharded;
     TrainingState training_state = TrainingState::idle;
 
     Gather whole, partial_mesh;
-    BufferId gathered;  // the all-gather's output; the other while that is still held
-    BufferId gathered_other;
+    std::unique_ptr<Gather> whole_on_compute, partial_on_compute;  // made when first needed
+    BufferId gathered_other;  // the all-gather's output while the first is still held
+    BufferId gathered;        // of the two, the one that was used last
+    std::vector<Reassembly> reassembly;
     uint32_t first_unsharded = 0;  // one buffer a parameter
     uint32_t first_post_forward = 0;
-    std::vector<WorkId> clone;  // int reshard, one a parameter
-    uint32_t first_cast = 0;    // one rank: each parameter's cast
-    std::vector<WorkId> cast_one, copy_one;
+    std::vector<WorkId> clone;      // int reshard, one a parameter
+    std::vector<OneRank> one_rank;  // one rank: each parameter's copy
 
     bool communicates = true;  // one rank may copy instead
 
-    std::vector<BufferId> grads;  // unsharded, by position; none where there is no gradient
+    std::vector<Gradient> grads;  // unsharded, by position; none where there is no gradient
     // The same of unsynchronized micro-batches, in the reduce type, where post-backward casts.
-    std::vector<BufferId> accumulated;
+    std::vector<Gradient> unsynced;
     std::vector<BufferId> accumulators;  // their buffers
     std::vector<WorkId> accumulate, cast_accumulated;
     std::vector<std::unique_ptr<Reduction>> reductions;
@@ -121,10 +170,14 @@ class Fsdp2 : public Runtime {
     bool ever_unsharded = false;
     bool storage_kept = false;  // set_keep_unsharded_storage: allocated once
     EventId gathered_event, reshard_event, post_event, all_reduce_event;
+    EventId work_end;                       // the pending all-gather's, where it is asynchronous
     BufferId all_reduce_buffer;             // kept to the final callback
     BufferId partial;                       // HSDP: reduced, not yet all-reduced
     BufferId sharded_grad;                  // the storage that the parameters' .grad are views of
     std::vector<bool> has_grad;             // by position: .grad is set
+    std::vector<Bytes> pinned_grad;         // by position: bytes of the host block it is in
+    StreamId pinned_on = 0;                 // the stream that copied them
+    std::vector<EventId> offload_events;    // the host waits for them at the end
     std::vector<uint32_t> forward_indices;  // into order_, one a forward
   };
   struct Held {
@@ -138,26 +191,48 @@ class Fsdp2 : public Runtime {
   Reduction& reduction(ParamGroup& g);
   BufferId reduce_input(ParamGroup& g, Reduction& x);
   void define_gather(ParamGroup& g, Gather& gather, CommId comm, bool from_post_forward);
-  void unshard(ParamGroup& g);
+  std::unique_ptr<Gather> on_compute(const Gather& x);
+  void define_each(ParamGroup& g, Reduction& x);
+  void unshard(ParamGroup& g, bool async);
+  void upload(const Gather& x, StreamId stream);
+  void reassemble(ParamGroup& g);
+  void wait_for_gather(ParamGroup& g);
   void wait_for_unshard(ParamGroup& g);
   void reshard(ParamGroup& g);
   void release_held(bool compute_waits);
   void post_backward_group(ParamGroup& g);
-  void reduce(ParamGroup& g, bool cast);
+  void reduce(ParamGroup& g);
+  void set_grad(ParamGroup& g, uint32_t i, BufferId buffer);
+  void zero_unused(ParamGroup& g);
+  void cat_gradients(ParamGroup& g, Reduction& x);
   void assign_grad(ParamGroup& g, const Reduction& r, BufferId grad, StreamId post);
+  void offload_grad(ParamGroup& g, const Reduction& r, StreamId post);
+  void free_reduced(ParamGroup& g, BufferId grad);
   void drop_all_reduce_buffer(ParamGroup& g);
   void wait_for_post_backward(ParamGroup& g);
-  void finalize_backward(ParamGroup& g);
+  void finish_group(ParamGroup& g);
   void use_stray_gather(ParamGroup& g);
   void drop_retained();
   void accumulate_grads(ParamGroup& g);
   void cast_unsynced_grads(ParamGroup& g);
-  void take_gathered(ParamGroup& g);
+  void take_gathered(ParamGroup& g, const Gather& x);
   void drop_gathered(BufferId b);
   void take_storage(ParamGroup& g, uint32_t i);
   void drop_storage(ParamGroup& g, uint32_t i);
   void end_reduction(ParamGroup& g, StreamId post);
-  GroupId group_of(uint32_t state) const { return plan_.states[state].group; }
+  // The groups of a state, in order; with `reversed` from the last.
+  std::array<GroupId, 2> groups_of(uint32_t state, bool reversed = false) const {
+    const GroupId a = plan_.states[state].group, b = plan_.states[state].second_group;
+    return reversed ? std::array{b, a} : std::array{a, b};
+  }
+  template <class F>
+  void for_groups(uint32_t state, F&& f, bool reversed = false) {
+    for (const GroupId g : groups_of(state, reversed))
+      if (g.valid()) f(groups_[g.v]);
+  }
+  void prefetch(ParamGroup& g, TrainingState as);
+  void prefetch_backward(ParamGroup& g);
+  bool offloads() const { return training_.fsdp2.cpu_offload != CpuOffload::none; }
   bool hsdp() const { return plan_.mesh.replicate > 1; }
 
   Host& host_;
@@ -167,11 +242,12 @@ class Fsdp2 : public Runtime {
   const int sms_;
   DType compute_, reduce_, stored_;
 
-  CommId shard_comm_, replicate_comm_, reduce_comm_;
+  CommId shard_comm_, replicate_comm_;
   std::vector<ParamGroup> groups_;
   std::vector<Sharded> sharded_;
-  std::vector<uint32_t> position_;     // by parameter: in its group
-  std::vector<uint32_t> members_run_;  // by state: members whose forward has run this pass
+  std::vector<BufferId> ignored_grad_;  // by parameter
+  std::vector<uint32_t> position_;      // by parameter: in its group
+  std::vector<uint32_t> members_run_;   // by state: members whose forward has run this pass
 
   // FSDPCommContext.
   Held held_;
@@ -192,9 +268,9 @@ class Fsdp2 : public Runtime {
   std::vector<std::pair<Bytes, BufferId>> persistent_;  // custom all-gather: outputs by size
   bool iteration_root_ = false;
   bool final_queued_ = false;
-  bool accumulated_ = false;
+  bool lazily_initialized_ = false;
+  bool last_backward_ = true;
   void end_forward(ParamGroup& g);
-  bool sync_ = true, all_reduce_ = true, last_backward_ = true, reshard_after_backward_ = true;
 };
 
 }  // namespace shardsim

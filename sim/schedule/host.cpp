@@ -43,6 +43,18 @@ void Host::make_streams() {
   if (behaviour_.makes_groups_late) emit(Kind::HostCalls, 0, 4 * 32);
 }
 
+EventId Host::async_collective(StreamId stream, WorkId w, std::initializer_list<BufferId> tensors) {
+  const StreamId internal = internal_stream(s_.works[w.v].comm);
+  wait_stream(internal, stream);
+  if (behaviour_.records_streams)
+    for (BufferId b : tensors) use_on(b, internal);
+  if (!behaviour_.internal_streams) record(internal);
+  launch(internal, w);
+  const EventId end = record(internal);
+  if (behaviour_.internal_streams) record(internal);
+  return end;
+}
+
 // They come from the device's pool of 32 streams of normal priority, handed out in turn; FSDP2's
 // all-reduce stream is the first of them.
 StreamId Host::internal_stream(CommId comm) {

@@ -3,7 +3,9 @@
 // Every call appends one or a few instructions; nothing here knows time.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <initializer_list>
 #include <string>
 #include <vector>
@@ -72,11 +74,27 @@ class Host {
   void make_streams();
   // The stream of a process group, which is made with its first collective there.
   StreamId internal_stream(CommId comm);
+  // An asynchronous one: on its process group's stream, behind what `stream` has now. Returns the event
+  // of its end.
+  EventId async_collective(StreamId stream, WorkId w, std::initializer_list<BufferId> tensors = {});
+  // A wait for an asynchronous collective. In 2.15 none if it is known to have ended, which is looked
+  // at whenever a collective is issued (seen with a host of 8 us a call).
+  void wait_for_work(StreamId stream, EventId end) {
+    if (behaviour_.internal_streams) return wait(stream, end);
+    s_.code.push_back({Kind::WaitUnlessDone, stream, Reloc::none, 1, end.v});
+  }
   // A copy of a small table from pinned memory, whose block is free again when the stream gets there.
   void pinned_copy(StreamId stream, WorkId h2d) {
-    emit(Kind::PinnedTake, stream, static_cast<uint32_t>(s_.works[h2d.v].bytes));
+    const Bytes bytes = s_.works[h2d.v].bytes;
+    take_pinned(stream, bytes);
     launch(stream, h2d);
-    emit(Kind::PinnedRelease, stream, 0);
+    release_pinned(stream, bytes);
+  }
+  void take_pinned(StreamId stream, Bytes bytes) {
+    emit(Kind::PinnedTake, stream, pinned_size(bytes));
+  }
+  void release_pinned(StreamId stream, Bytes bytes) {
+    emit(Kind::PinnedRelease, stream, pinned_size(bytes));
   }
 
   // The allocator.
@@ -126,6 +144,11 @@ class Host {
  private:
   void emit(Kind kind, StreamId stream, uint32_t a) {
     s_.code.push_back({kind, stream, Reloc::none, 0, a});
+  }
+  // The host allocator rounds up to powers of two: it is their exponent that an instruction names.
+  static uint32_t pinned_size(Bytes bytes) {
+    return static_cast<uint32_t>(
+        std::bit_width(static_cast<uint64_t>(std::max<Bytes>(bytes, 1) - 1)));
   }
   void memory(Kind kind, BufferId b, Reloc reloc) {
     s_.code.push_back({kind, s_.buffers[b.v].pool, reloc, 0, b.v});

@@ -32,8 +32,8 @@ enum class Kind : uint8_t {
   AllocOnce,       // a = buffer that is never freed; nothing where it is there already
   Free,            // a = buffer
   UseOn,           // a = buffer that `stream` uses too: freed, it waits for that (record_stream)
-  PinnedTake,      // a = bytes; a block of pinned host memory, reused or made (a call if made)
-  PinnedRelease,   // the block taken last on this stream becomes free when the stream gets here
+  PinnedTake,      // a block of 2^a bytes of pinned host memory, reused or made (a call if made)
+  PinnedRelease,   // a block of 2^a bytes becomes free when the stream gets here
   Mark,            // a = index into Schedule::marks
 };
 
@@ -52,7 +52,7 @@ struct Instr {
   Kind kind = Kind::Mark;
   StreamId stream = 0;
   Reloc reloc = Reloc::none;
-  uint8_t unused = 0;
+  uint8_t looked = 0;  // WaitUnlessDone: 1: passed only counts where a later collective has looked
   uint32_t a = 0;
 };
 

@@ -62,7 +62,7 @@ class RegionTape {
   }
 
   void run_forward(BufferId input, Region::Forward& result);
-  void run_backward(GradMode mode, const GradForm& form, BufferId gradient,
+  void run_backward(const GradModes& modes, const GradForm& form, BufferId gradient,
                     Region::Backward& result);
 
   void discard(bool keep_input);
@@ -149,6 +149,11 @@ class RegionTape {
   void recompute();
   bool must_save(uint32_t step) const;
   void collect(uint32_t param, const Grad& g);
+  bool ignored(uint32_t param) const { return param < 64 && (options_.ignored >> param & 1) != 0; }
+  GradMode mode_of(uint32_t param) const {
+    if (direct()) return hooks_->grad_mode(param);
+    return ignored(param) ? modes_.ignored : modes_.sharded;
+  }
 
   Host* host_;
   const StageClass* stage_;
@@ -174,7 +179,7 @@ class RegionTape {
   int32_t input_storage_ = -1;
   bool input_held_ = false;  // by the checkpoint
 
-  GradMode mode_ = GradMode::steal;
+  GradModes modes_;
   std::vector<std::pair<uint32_t, Grad>> pending_;  // parameter gradients of the node that ran
   Region::Backward* result_ = nullptr;
   Grad input_gradient_;
@@ -272,7 +277,8 @@ RegionTape::Value RegionTape::run_op(OpKind op, const OpShape& shape,
       x.in_grad[i] = v.grad && options_.grad_enabled;
       any_grad = any_grad || x.in_grad[i];
     }
-    x.param = options_.param;
+    x.param = param[0] >= 0 && param[0] < 64 && (options_.kept >> param[0] & 1) ? options_.stored
+                                                                                : options_.param;
     x.param_grad = param[0] >= 0 && options_.grad_enabled &&
                    (param[0] >= 64 || !(options_.frozen >> param[0] & 1));
     x.sms = options_.sms;
@@ -572,9 +578,10 @@ void RegionTape::execute(uint32_t n, Engine::Grads& in, Engine::Grads& out) {
       if (node.saved[i] >= 0) release(node.saved[i]);
   // Autograd casts to the accumulator's type where a gradient leaves its node; a linear's weight has
   // a transposition in between, whose node runs when this one has let go.
-  if (mode_ == GradMode::first) {
+  if (modes_.sharded == GradMode::first || direct()) {
     const bool transposed = node.op == OpKind::linear;
     std::erase_if(pending_, [&](const auto& p) {
+      if (mode_of(p.first) != GradMode::first) return false;
       if (transposed && static_cast<int32_t>(p.first) == node.param[0]) return false;
       collect(p.first, p.second);
       return true;
@@ -624,11 +631,13 @@ void RegionTape::collect(uint32_t param, const Grad& g) {
     return;
   }
   const int64_t numel = g.bytes / bytes_of(g.type);
-  const bool adds = mode_ == GradMode::add && !options_.shared_params;
+  const GradMode mode = mode_of(param);
+  const bool adds = mode == GradMode::add && !options_.shared_params;
   // A wider accumulator takes the gradient as it is; to another type it is cast first.
-  const bool narrow = bytes_of(options_.reduce) <= bytes_of(g.type) && options_.reduce != g.type;
+  const DType reduce = ignored(param) ? g.type : options_.reduce;
+  const bool narrow = bytes_of(reduce) <= bytes_of(g.type) && reduce != g.type;
   Grad kept = g;
-  const DType type = mode_ == GradMode::first || (adds && narrow) ? options_.reduce : g.type;
+  const DType type = mode == GradMode::first || (adds && narrow) ? reduce : g.type;
   const bool cast = type != g.type;
   if (cast || (g.expanded && !adds)) {
     const Bytes bytes = numel * bytes_of(type);
@@ -637,7 +646,7 @@ void RegionTape::collect(uint32_t param, const Grad& g) {
     release(g.storage);
   }
   if (adds) {
-    launch(pointwise("add", (bytes_of(type) + 2 * bytes_of(options_.reduce)) * numel));
+    launch(pointwise("add", (bytes_of(type) + 2 * bytes_of(reduce)) * numel));
     release(kept.storage);
     return;
   }
@@ -648,9 +657,9 @@ void RegionTape::collect(uint32_t param, const Grad& g) {
     result_->grads.push_back({param, buffer, cast, {}});
 }
 
-void RegionTape::run_backward(GradMode mode, const GradForm& form, BufferId gradient,
+void RegionTape::run_backward(const GradModes& modes, const GradForm& form, BufferId gradient,
                               Region::Backward& result) {
-  mode_ = mode;
+  modes_ = modes;
   result_ = &result;
   local_ = Reloc::backward;
   const Value& y = values_[stage_->output];
@@ -725,17 +734,17 @@ Region::Backward Region::discard(bool keep_input) {
   return result;
 }
 
-Region::Backward Region::backward(GradMode mode, const GradForm& form, BufferId gradient) {
+Region::Backward Region::backward(const GradModes& modes, const GradForm& form, BufferId gradient) {
   Backward result;
   if (!shared_) {
-    tape_->run_backward(mode, form, gradient, result);
+    tape_->run_backward(modes, form, gradient, result);
     return result;
   }
   RegionTape tape = *tape_;
   const uint32_t span = host_.begin_span();
   result.begin = host_.buffers();
   result.first_event = host_.events();
-  tape.run_backward(mode, form, gradient, result);
+  tape.run_backward(modes, form, gradient, result);
   result.end = host_.buffers();
   result.events = host_.events() - result.first_event;
   result.span = host_.end_span(span);

@@ -28,6 +28,12 @@ enum class GradMode : uint8_t {
   add,    // later ones: added in place into that
 };
 
+// Of the parameters that are sharded, and of ignored ones.
+struct GradModes {
+  GradMode sharded = GradMode::steal, ignored = GradMode::steal;
+  friend bool operator==(const GradModes&, const GradModes&) = default;
+};
+
 struct RegionOptions {
   DType input = DType::fp32;
   DType param = DType::fp32;   // the parameters as the forward sees them
@@ -38,7 +44,10 @@ struct RegionOptions {
   bool shared_params = false;  // other stages read its parameters: no gradient is accumulated here
   bool flat_grads = false;  // gradients go into a flat one: handed over as they are, with an event
   Recompute recompute = Recompute::none;
-  uint64_t frozen = 0;  // bit p: parameter p of the stage requires no gradient
+  uint64_t frozen = 0;   // bit p: parameter p of the stage requires no gradient
+  uint64_t kept = 0;     // bit p: it is in the type it is stored in, not in `param`
+  uint64_t ignored = 0;  // bit p: nothing shards it, and its gradient stays in its type
+  DType stored = DType::fp32;
   int sms = 132;
 };
 
@@ -57,6 +66,8 @@ class ModuleHooks {
   virtual bool post_forward(uint32_t module, bool output_requires_grad) = 0;
   virtual void pre_backward(uint32_t module) = 0;
   virtual void post_backward(uint32_t module) = 0;
+  // How a parameter's gradient is kept.
+  virtual GradMode grad_mode(uint32_t param) const = 0;
   // A parameter's gradient (relative to the stage's first parameter) is in this buffer; flat_grads:
   // `made` was recorded behind its node.
   virtual void set_grad(uint32_t param, BufferId buffer, EventId made) = 0;
@@ -123,8 +134,8 @@ class Region {
   // Lays out what happens when the graph goes without a backward: what was saved is freed.
   Backward discard(bool keep_input);
   // Lays the backward out for a gradient of this form, in this buffer (the first instance's). With
-  // hooks it is played where it stands.
-  Backward backward(GradMode mode, const GradForm& form, BufferId gradient);
+  // hooks it is played where it stands, and they say each parameter's mode.
+  Backward backward(const GradModes& modes, const GradForm& form, BufferId gradient);
 
  private:
   Host& host_;

@@ -30,9 +30,13 @@ class Runtime {
 
   // Called before each micro-batch's forward.
   virtual void begin_micro_batch(bool last) = 0;
-  virtual bool syncs_gradients() const = 0;
-  // The type that gradients of unsynchronized micro-batches gather in; what autograd does itself.
-  virtual void set_gradients_in_reduce_type(bool) {}
+  virtual bool syncs_gradients() const { return true; }
+  virtual bool syncs_gradients_of(GroupId) const { return syncs_gradients(); }
+  // The gradients of a group come in the reduce type (autograd has cast them as they arrived) rather
+  // than as computed.
+  virtual void set_gradients_in_reduce_type(GroupId, bool) {}
+  // Explicit unshards, once the batch is there.
+  virtual void unshard_before_forward() {}
   // Parameters' gradients go into a flat gradient: autograd hands each over with an event and
   // accumulates nothing by itself.
   virtual bool flattens_gradients() const { return false; }
@@ -58,6 +62,12 @@ class Runtime {
   // Every node of the backward has run.
   virtual void end_of_backward() = 0;
 
+  // FSDP2's finalize_backward (set_manual_backward_finalization), and the wait for what it has issued.
+  virtual void finalize_backward() {}
+  virtual void wait_for_gradient_reduction() {}
+  // state_dict()'s pre-hooks: no parameter stays unsharded.
+  virtual void reshard_all() {}
+
   // autograd has left a gradient of this parameter in this buffer; `made` has been recorded after
   // the node that did (flattens_gradients only).
   virtual void set_unsharded_grad(ParamId param, BufferId buffer, EventId made) = 0;
@@ -70,7 +80,7 @@ class Runtime {
   struct Sharded {
     ParamId id;         // flat parameters: of the first
     int64_t local = 0;  // elements without padding
-    GroupId group;
+    GroupId group;      // none: nothing shards it
   };
   virtual const std::vector<Sharded>& sharded() const = 0;
   virtual bool has_grad(uint32_t index) const = 0;  // of sharded()
@@ -78,6 +88,8 @@ class Runtime {
   virtual void drop_grads() = 0;
   virtual void clip_grad_norm(const std::vector<uint32_t>& with_grad) = 0;
   virtual void set_post_optim_event(EventId) {}
+  virtual bool ignored_gradients() const { return false; }   // any of those that nothing shards
+  virtual CommId communicator(GroupId) const { return {}; }  // that gathers the group
   virtual std::vector<bool> unsharded() const = 0;  // by group: its parameters are whole now
 };
 

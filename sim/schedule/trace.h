@@ -39,6 +39,8 @@ struct Trace {
   std::vector<Time> start, end;  // by launch, on the device
   std::vector<Time> issued;      // by launch: the host's now at the call
   std::vector<MarkRow> marks;
+  std::vector<bool>
+      left_out;  // by wait for an asynchronous collective: it had ended, and is no call
 
   // Empty, with the memory it has.
   void clear() {
@@ -46,6 +48,7 @@ struct Trace {
     end.clear();
     issued.clear();
     marks.clear();
+    left_out.clear();
     peak = 0;
     peak_by_category = {};
     out_of_memory.reset();

@@ -7,6 +7,7 @@
 
 #include "sim/base/error.h"
 #include "sim/model/program.h"
+#include "sim/plan/param_policy.h"
 #include "sim/schedule/autograd.h"
 #include "sim/schedule/fsdp1.h"
 #include "sim/schedule/fsdp2.h"
@@ -14,6 +15,7 @@
 #include "sim/schedule/optimizer.h"
 #include "sim/schedule/region.h"
 #include "sim/schedule/runtime.h"
+#include "sim/schedule/state_dict.h"
 #include "sim/schedule/streams.h"
 
 namespace shardsim {
@@ -27,7 +29,7 @@ bool same(const RegionOptions& a, const RegionOptions& b) {
          a.grad_enabled == b.grad_enabled && a.input_grad == b.input_grad &&
          a.input_kept == b.input_kept && a.shared_params == b.shared_params &&
          a.flat_grads == b.flat_grads && a.recompute == b.recompute && a.frozen == b.frozen &&
-         a.sms == b.sms;
+         a.kept == b.kept && a.ignored == b.ignored && a.stored == b.stored && a.sms == b.sms;
 }
 
 StageClass cast_class(int64_t numel, DType to) {
@@ -72,6 +74,9 @@ class TrainingProgram::Impl : public ViewListener {
                           "post-backward", "all-reduce",  "internal"};
     fsdp_.listen(this);
     views_.assign(plan.groups.size(), Engine::kNone);
+    policies_ = param_policies(model, training_);
+    grad_mode_.assign(plan.groups.size(), GradMode::steal);
+    accumulating_.assign(plan.groups.size(), false);
     uses_.assign(model.params.size(), 0);
     for (const Stage& s : program_.stages)
       for (const Step& step : program_.classes[s.cls].steps)
@@ -101,6 +106,7 @@ class TrainingProgram::Impl : public ViewListener {
   void initialize();
   void step();
   void evaluate();
+  void save();
   std::vector<bool> unsharded() const { return fsdp_.unsharded(); }
 
   // Called by the engine.
@@ -133,7 +139,7 @@ class TrainingProgram::Impl : public ViewListener {
     std::unique_ptr<Region> region;
     bool first_used = false;
     struct Variant {
-      GradMode mode = GradMode::steal;
+      GradModes modes;
       GradForm form;
       Region::Backward code;
       bool first_used = false;
@@ -211,6 +217,13 @@ class TrainingProgram::Impl : public ViewListener {
   void drop_input(const Value& x);
   bool interior_wraps(const Stage& s) const;
   void deliver(uint32_t stage, const RegionGrad& g, uint32_t shift, uint32_t event_shift);
+  GradMode mode_of(GroupId g) const { return g.valid() ? grad_mode_[g.v] : GradMode::steal; }
+  GradMode mode_of(ParamId p) const {
+    const int32_t g = plan_.group_of_param[p.v];
+    return g < 0 ? ignored_mode_ : grad_mode_[static_cast<size_t>(g)];
+  }
+  void choose_grad_modes();
+  std::vector<StateTensor> state_tensors(bool optimizer) const;
   uint32_t add_node(const Engine::Edges& edges, const Node& node) {
     nodes_.push_back(node);
     previous_.push_back(edges[0].node);
@@ -247,8 +260,10 @@ class TrainingProgram::Impl : public ViewListener {
   BufferId root_input_;  // a cast of the batch, held until the root's forward returns
   bool root_input_unsaved_ = false;
   WorkId batch_work_, fill_work_;
-  GradMode grad_mode_ = GradMode::steal;
-  bool accumulating_ = false;
+  std::vector<ParamPolicy> policies_;  // by parameter
+  std::vector<GradMode> grad_mode_;    // by group
+  GradMode ignored_mode_ = GradMode::steal;
+  std::vector<bool> accumulating_;  // by group
   bool grad_enabled_ = true;
   BufferId loss_;
   int steps_ = 0;
@@ -277,6 +292,9 @@ class TrainingProgram::Impl::Hooks : public ModuleHooks {
   }
   void pre_backward(uint32_t m) override { p_.fsdp_.pre_backward(state(m)); }
   void post_backward(uint32_t m) override { p_.fsdp_.post_backward(state(m)); }
+  GradMode grad_mode(uint32_t param) const override {
+    return p_.mode_of(p_.shared(p_.program_.stages[stage_].first_param + param));
+  }
   void set_grad(uint32_t param, BufferId buffer, EventId made) override {
     p_.deliver(stage_, {param, buffer, false, made}, 0, 0);
   }
@@ -506,10 +524,15 @@ void TrainingProgram::Impl::run_stage(uint32_t index, Value& x) {
   o.grad_enabled = grad_enabled_;
   o.sms = sms_;
   o.flat_grads = fsdp_.flattens_gradients();
-  if (!training_.frozen.empty() && stage.module.valid()) {
+  o.stored = training_.precision.storage;
+  if (stage.module.valid()) {
     const Module& m = model_.modules[stage.module.v];
-    for (uint32_t p = m.first_param; p < m.end_param && p < m.first_param + 64; ++p)
-      if (!fsdp_.differentiates({p})) o.frozen |= uint64_t{1} << (p - m.first_param);
+    for (uint32_t p = m.first_param; p < m.end_param && p < m.first_param + 64; ++p) {
+      const uint64_t bit = uint64_t{1} << (p - m.first_param);
+      if (!training_.frozen.empty() && !fsdp_.differentiates({p})) o.frozen |= bit;
+      if (policies_[p].ignored) o.ignored |= bit;
+      if ((policies_[p].ignored || policies_[p].keeps_dtype) && o.param != o.stored) o.kept |= bit;
+    }
   }
   for (const Step& step : cls.steps)
     if (step.what == Step::What::run && step.param[0] >= 0 &&
@@ -602,7 +625,7 @@ void TrainingProgram::Impl::deliver(uint32_t stage, const RegionGrad& g, uint32_
     pending_grad_[p.v] = sum;
   }
   if (seen_[p.v] < uses_[p.v]) return;
-  if (grad_mode_ == GradMode::add) {
+  if (mode_of(p) == GradMode::add) {
     host_.launch(kCompute, host_.work(add));
     host_.free(pending_grad_[p.v]);
   } else {
@@ -641,7 +664,7 @@ void TrainingProgram::Impl::execute(uint32_t n, Engine::Grads& in, Engine::Grads
       return;
     case Node::Kind::direct: {
       const Region::Backward b =
-          instances_[node.stage].direct->backward(grad_mode_, in[0].form, in[0].buffer);
+          instances_[node.stage].direct->backward({}, in[0].form, in[0].buffer);
       if (b.has_input_gradient) out[0] = {b.input_gradient, b.input_form};
       return;
     }
@@ -650,15 +673,16 @@ void TrainingProgram::Impl::execute(uint32_t n, Engine::Grads& in, Engine::Grads
   Instance& at = *node.instance;
   Shared& s = shared_[static_cast<size_t>(at.shared)];
   const GroupId group = node.stage == UINT32_MAX ? GroupId{} : group_of_stage_[node.stage];
+  const GradModes modes{mode_of(group), ignored_mode_};
   size_t v = 0;
   while (v < s.variants.size() &&
-         !(s.variants[v].mode == grad_mode_ && s.variants[v].form == in[0].form))
+         !(s.variants[v].modes == modes && s.variants[v].form == in[0].form))
     ++v;
   if (v == s.variants.size()) {
     Shared::Variant variant;
-    variant.mode = grad_mode_;
+    variant.modes = modes;
     variant.form = in[0].form;
-    variant.code = s.region->backward(grad_mode_, in[0].form, in[0].buffer);
+    variant.code = s.region->backward(modes, in[0].form, in[0].buffer);
     s.variants.push_back(std::move(variant));
   }
   Shared::Variant& variant = s.variants[v];
@@ -705,6 +729,7 @@ TrainingProgram::Impl::Value TrainingProgram::Impl::forward() {
 
   host_.alloc(batch_);
   host_.launch(kCompute, batch_work_);
+  if (grad_enabled_) fsdp_.unshard_before_forward();
   Value x;
   x.buffer = batch_;
   const OpShape& shape = input_step().shape;
@@ -766,20 +791,32 @@ void TrainingProgram::Impl::discard_graph(uint32_t n) {
   }
 }
 
+// Gradients of unsynchronized micro-batches gather in the reduce type until one synchronizes. A type
+// that is no wider than the gradient's is cast to as the gradient arrives in any case.
+void TrainingProgram::Impl::choose_grad_modes() {
+  const DType reduce = reduce_dtype(training_);
+  // Post-backward casts and adds them itself.
+  const bool late =
+      host_.behaviour().casts_unsynced_late && reduce != compute_dtype(training_.precision);
+  const auto narrows = [&](DType t) { return reduce != t && bytes_of(reduce) <= bytes_of(t); };
+  for (uint32_t g = 0; g < plan_.groups.size(); ++g) {
+    bool narrow = narrows(compute_dtype(training_.precision));
+    for (const ShardedParam& q : plan_.groups[g].params)
+      narrow = narrow || (q.kept && narrows(training_.precision.storage));
+    const bool syncs = fsdp_.syncs_gradients_of({g});
+    grad_mode_[g] = fsdp_.flattens_gradients() || late ? GradMode::steal
+                    : accumulating_[g]                 ? GradMode::add
+                    : !syncs || narrow                 ? GradMode::first
+                                                       : GradMode::steal;
+    fsdp_.set_gradients_in_reduce_type({g}, grad_mode_[g] != GradMode::steal);
+    accumulating_[g] = !syncs;
+  }
+  ignored_mode_ = fsdp_.ignored_gradients() ? GradMode::add : GradMode::steal;
+}
+
 void TrainingProgram::Impl::micro_batch(int step, int64_t k, bool last) {
   fsdp_.begin_micro_batch(last);
-  // Gradients of unsynchronized micro-batches gather in the reduce type until one synchronizes.
-  // A type that is no wider than the gradient's is cast to as the gradient arrives in any case.
-  const DType reduce = reduce_dtype(training_);
-  const DType compute = compute_dtype(training_.precision);
-  const bool narrow = reduce != compute && bytes_of(reduce) <= bytes_of(compute);
-  const bool late = host_.behaviour().casts_unsynced_late && reduce != compute;
-  grad_mode_ = fsdp_.flattens_gradients() || late   ? GradMode::steal
-               : accumulating_                      ? GradMode::add
-               : !fsdp_.syncs_gradients() || narrow ? GradMode::first
-                                                    : GradMode::steal;
-  fsdp_.set_gradients_in_reduce_type(grad_mode_ != GradMode::steal);
-  accumulating_ = !fsdp_.syncs_gradients();
+  choose_grad_modes();
   const Value loss = forward();
   const std::string name = "step" + std::to_string(step) + "." + std::to_string(k) + ".";
   host_.mark(name + "after_forward", step, false);
@@ -806,6 +843,13 @@ void TrainingProgram::Impl::step() {
   for (int64_t k = 0; k < training_.grad_accum; ++k)
     micro_batch(step, k, k + 1 == training_.grad_accum);
   const std::string name = "step" + std::to_string(step) + ".";
+  if (const ManualFinalization f = training_.fsdp2.manual_finalization;
+      f != ManualFinalization::no) {
+    fsdp_.finalize_backward();
+    if (f == ManualFinalization::async) host_.mark(name + "after_finalize", step, false);
+    fsdp_.wait_for_gradient_reduction();
+    host_.mark(name + "after_finalize_wait", step, false);
+  }
   const std::vector<uint32_t> with_grad = [&] {
     std::vector<uint32_t> out;
     for (uint32_t i = 0; i < fsdp_.sharded().size(); ++i)
@@ -816,14 +860,16 @@ void TrainingProgram::Impl::step() {
     fsdp_.clip_grad_norm(with_grad);
     host_.mark(name + "after_clip", step, false);
   }
-  if (training_.optimizer.name != Optimizer::Name::none) {
-    optimizer_->step(with_grad);
+  const Optimizer& o = training_.optimizer;
+  const bool on_host = training_.fsdp2.cpu_offload != CpuOffload::none;
+  if (o.name != Optimizer::Name::none && !o.in_backward) {
+    if (!on_host) optimizer_->step(with_grad);
     host_.mark(name + "after_optimizer", step, false);
   }
   if (training_.fsdp2.post_optim_event) fsdp_.set_post_optim_event(host_.record(kCompute));
-  if (training_.optimizer.set_to_none)
+  if (o.set_to_none)
     fsdp_.drop_grads();
-  else
+  else if (!on_host)
     optimizer_->zero(with_grad);
   host_.mark(name + "after_zero_grad", step, true);
   host_.flush();
@@ -832,9 +878,61 @@ void TrainingProgram::Impl::step() {
 void TrainingProgram::Impl::evaluate() {
   grad_enabled_ = false;
   forward();
-  host_.mark("after_eval", -1, false);
+  host_.mark("after_eval", -1, training_.fsdp2.state_dict != StateDict::none);
   host_.free(loss_);
   grad_enabled_ = true;
+  host_.flush();
+}
+
+// The tensors of a state dict in its order, tied names each.
+std::vector<StateTensor> TrainingProgram::Impl::state_tensors(bool optimizer) const {
+  const int64_t o = bytes_of(training_.precision.storage);
+  const bool on_host = training_.fsdp2.cpu_offload != CpuOffload::none;
+  std::vector<StateTensor> out;
+  for (uint32_t i = 0; i < model_.params.size(); ++i) {
+    const Param& p = model_.params[i];
+    if (optimizer && (p.alias.valid() || p.frozen)) continue;
+    const int32_t g = plan_.group_of_param[i];
+    StateTensor t;
+    t.on_host = on_host;
+    t.numel_bytes = p.shape.numel() * o;
+    if (g >= 0) {
+      const Group& group = plan_.groups[static_cast<size_t>(g)];
+      const Shape& s = p.shape;
+      t.group = {static_cast<uint32_t>(g)};
+      t.comm = fsdp_.communicator(t.group);
+      t.local = padded_shard(s, policies_[i].dim, group.ranks) * o;
+      t.whole = t.local * group.ranks;
+      t.other_dim = policies_[i].dim > 0;
+    }
+    const int copies = !optimizer ? 1 : training_.optimizer.name == Optimizer::Name::sgd ? 1 : 2;
+    if (optimizer && training_.optimizer.implementation == Optimizer::Implementation::fused) {
+      StateTensor counter;  // the step, on the device
+      counter.numel_bytes = 4;
+      counter.group = t.group;
+      counter.on_host = on_host;
+      out.push_back(counter);
+    }
+    for (int c = 0; c < copies; ++c) out.push_back(t);
+  }
+  return out;
+}
+
+void TrainingProgram::Impl::save() {
+  const Fsdp2Options& f = training_.fsdp2;
+  host_.mark("before_state_dict", -1, false);
+  fsdp_.reshard_all();
+  if (f.state_dict == StateDict::sharded) {
+    host_.mark("after_sharded_state_dict", -1, false);
+  } else {
+    const bool offload = f.state_dict == StateDict::full_offload;
+    full_state_dict(host_, state_tensors(false), offload);
+    host_.mark("after_full_state_dict", -1, false);
+    if (f.optimizer_state_dict) {
+      full_state_dict(host_, state_tensors(true), offload);
+      host_.mark("after_full_optimizer_state_dict", -1, false);
+    }
+  }
   host_.flush();
 }
 
@@ -845,6 +943,7 @@ TrainingProgram::~TrainingProgram() = default;
 void TrainingProgram::initialize() { impl_->initialize(); }
 void TrainingProgram::step() { impl_->step(); }
 void TrainingProgram::evaluate() { impl_->evaluate(); }
+void TrainingProgram::save() { impl_->save(); }
 std::vector<bool> TrainingProgram::unsharded() const { return impl_->unsharded(); }
 
 }  // namespace shardsim

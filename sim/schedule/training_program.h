@@ -25,6 +25,7 @@ class TrainingProgram {
   // By group: whether its parameters are unsharded now.
   std::vector<bool> unsharded() const;
   void evaluate();  // a forward without gradients, up to the mark after_eval
+  void save();      // the state dicts that are asked for, up to their marks
 
  private:
   class Impl;

@@ -439,11 +439,16 @@ RunRecord simulate_recording(const Scenario& scenario) {
     std::vector<int64_t> dims(p.shape.dim.begin(), p.shape.dim.begin() + p.shape.rank);
     // A module shows its whole parameters where they are left unsharded.
     const int32_t group = s.plan.group_of_param[i];
-    if (!dims.empty() && !(group >= 0 && s.unsharded[static_cast<size_t>(group)]))
-      dims[0] = local_numel(dims[0], 1, s.plan.mesh.shard, 0);
+    if (!dims.empty() && group >= 0 && !s.unsharded[static_cast<size_t>(group)]) {
+      const Group& g = s.plan.groups[static_cast<size_t>(group)];
+      const auto q = std::find_if(g.params.begin(), g.params.end(),
+                                  [&](const ShardedParam& x) { return x.id.v == i; });
+      int64_t& dim = dims[static_cast<size_t>(q->dim)];
+      dim = local_numel(dim, 1, g.ranks, 0);
+    }
     r.shapes.emplace(s.model.param_name({static_cast<uint32_t>(i)}), std::move(dims));
   }
-  size_t launch = 0;
+  size_t launch = 0, waited = 0;
   r.sections.emplace_back();
   s.schedule.for_each([&](const Instr& in, const Segment& segment) {
     Call c;
@@ -473,6 +478,7 @@ RunRecord simulate_recording(const Scenario& scenario) {
         break;
       case Kind::Wait:
       case Kind::WaitUnlessDone:
+        if (in.looked != 0 && s.trace.left_out[waited++]) return;
         c.kind = CallKind::wait;
         c.event = in.a;
         break;

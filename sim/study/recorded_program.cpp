@@ -13,6 +13,15 @@ namespace {
 
 using nlohmann::json;
 
+std::vector<std::string> name_parts(const std::string& key, const json& v) {
+  std::vector<std::string> out;
+  for (const json& part : list(key, v, 0, kMostParameters)) {
+    if (!part.is_string()) skip(key, part);
+    out.push_back("*" + part.get<std::string>() + "*");
+  }
+  return out;
+}
+
 void read_model(const json& m, Scenario& s) {
   Architecture& a = s.model;
   if (!m.is_object()) skip("model", m);
@@ -80,12 +89,7 @@ void read_model(const json& m, Scenario& s) {
     if (stack) readers["bias"] = truth("bias", a.bias);
     if (bag) readers["scale"] = truth("scale", a.scale);
   }
-  readers["frozen"] = [&](const json& v) {
-    for (const json& part : list("model.frozen", v, 0, kMostParameters)) {
-      if (!part.is_string()) skip("model.frozen", part);
-      s.training.frozen.push_back("*" + part.get<std::string>() + "*");
-    }
-  };
+  readers["frozen"] = [&](const json& v) { s.training.frozen = name_parts("model.frozen", v); };
   read("model.", m, readers);
   const auto required = [&](const char* key, bool there) {
     if (!there) skip(std::string("model.") + key, m.value(key, json()));
@@ -103,38 +107,64 @@ void read_model(const json& m, Scenario& s) {
   if (a.head_dim == 0) a.head_dim = a.hidden / a.heads;
 }
 
+// Module names of the setters that go down to submodules: the module's own and what is below it.
+std::vector<std::string> below(const std::string& module) {
+  if (module.empty() || module == "*") return {"*"};
+  return {module, module + ".*"};
+}
+
 void read_setters(const json& v, Scenario& s) {
+  Fsdp2Options& f = s.training.fsdp2;
   for (const json& setter : list("setters", v, 0, kMostBlocks)) {
     if (!setter.is_array() || setter.size() < 2 || !setter[0].is_string() || !setter[1].is_string())
       skip("setters", setter);
     const std::string module = setter[0], method = setter[1];
+    const std::string key = "setters." + method;
+    const bool one = setter.size() == 3;
+    // A setter of single modules, and one that goes down; the first module may not be wrapped.
+    const auto set = [&](bool down, auto&& change) {
+      for (const std::string& pattern : down ? below(module) : std::vector{module}) {
+        StateSetting x;
+        x.pattern = pattern;
+        x.may_match_nothing = down;
+        change(x);
+        f.settings.push_back(x);
+      }
+    };
+    const auto micro = [&](std::optional<Micro> StateSetting::*member) {
+      // Over all micro-batches: true is the default, and false is in none.
+      if (!flag(key, setter[2])) skip(key, setter[2]);
+      set(true, [&](StateSetting& x) { x.*member = Micro::each; });
+    };
     if (method == "set_separate_reduce_scatter_group" && module.empty() && setter.size() == 2) {
-      s.training.fsdp2.separate_reduce_scatter_group = true;
-    } else if (method == "set_reduce_scatter_max_input_buffers" && setter.size() == 3) {
+      f.separate_reduce_scatter_group = true;
+    } else if (method == "set_reduce_scatter_max_input_buffers" && one) {
       // The maximum over groups wins, so one setter speaks for all.
-      s.training.fsdp2.reduce_scatter_max_input_buffers =
-          std::max(s.training.fsdp2.reduce_scatter_max_input_buffers,
-                   whole("setters." + method, setter[2], 1, kMostBlocks));
-    } else if (method == "set_keep_unsharded_storage" && module.empty() && setter.size() == 3) {
-      s.training.fsdp2.keep_unsharded_storage = flag("setters." + method, setter[2]);
-    } else if (method == "set_gradient_divide_factor" && setter.size() == 3) {
-      StateSetting x;
-      x.pattern = module;
+      f.reduce_scatter_max_input_buffers =
+          std::max(f.reduce_scatter_max_input_buffers, whole(key, setter[2], 1, kMostBlocks));
+    } else if (method == "set_keep_unsharded_storage" && module.empty() && one) {
+      f.keep_unsharded_storage = flag(key, setter[2]);
+    } else if (method == "_set_unshard_async_op" && module.empty() && one) {
+      f.unshard_async_op = flag(key, setter[2]);
+    } else if (method == "set_gradient_divide_factor" && one) {
       const bool number = setter[2].is_number();
-      if (!number || !(setter[2] >= 1e-6) || !(setter[2] <= 1e9))
-        skip("setters." + method, setter[2]);
-      x.gradient_divide_factor = setter[2].get<double>();
-      s.training.fsdp2.settings.push_back(x);
-    } else if (method == "set_force_sum_reduction_for_comms" && setter.size() == 3) {
-      StateSetting x;
-      x.pattern = module;
-      x.force_sum_reduction = flag("setters." + method, setter[2]);
-      s.training.fsdp2.settings.push_back(x);
-    } else if (method == "set_unshard_in_backward" && setter.size() == 3) {
-      StateSetting x;
-      x.pattern = module;
-      x.unshard_in_backward = flag("setters." + method, setter[2]);
-      s.training.fsdp2.settings.push_back(x);
+      if (!number || !(setter[2] >= 1e-6) || !(setter[2] <= 1e9)) skip(key, setter[2]);
+      set(false, [&](StateSetting& x) { x.gradient_divide_factor = setter[2].get<double>(); });
+    } else if (method == "set_force_sum_reduction_for_comms" && one) {
+      set(false, [&](StateSetting& x) { x.force_sum_reduction = flag(key, setter[2]); });
+    } else if (method == "set_unshard_in_backward" && one) {
+      set(false, [&](StateSetting& x) { x.unshard_in_backward = flag(key, setter[2]); });
+    } else if (method == "set_reduce_scatter_unused_params" && one) {
+      set(true, [&](StateSetting& x) { x.reduce_scatter_unused_params = flag(key, setter[2]); });
+    } else if (method == "set_requires_gradient_sync" && one) {
+      micro(&StateSetting::requires_gradient_sync);
+    } else if (method == "set_requires_all_reduce" && one) {
+      micro(&StateSetting::requires_all_reduce);
+    } else if (method == "set_reshard_after_backward" && one) {
+      micro(&StateSetting::reshard_after_backward);
+    } else if (method == "set_reshard_after_forward" && one) {
+      const Reshard r{flag(key, setter[2]) ? Reshard::Kind::yes : Reshard::Kind::no, 0};
+      for (const std::string& pattern : below(module)) f.overrides.push_back({pattern, r});
     } else {
       skip("setters", json(method));
     }
@@ -189,6 +219,7 @@ void read_case(const json& c, RecordedProgram& r) {
               {{"compute", type("compute", t.precision.compute)},
                {"reduce", type("reduce", t.precision.reduce)},
                {"output", type("output", t.precision.output)},
+               {"keep", [&](const json& x) { t.precision.keep = name_parts("precision.keep", x); }},
                {"cast_inputs", [&](const json& x) {
                   t.precision.cast_forward_inputs = flag("precision.cast_inputs", x);
                 }}});
@@ -275,11 +306,12 @@ void read_case(const json& c, RecordedProgram& r) {
                 [&](const json& x) {
                   const std::string n = x.is_string() ? x.get<std::string>() : "";
                   t.optimizer.momentum = n == "sgd_momentum";
+                  t.optimizer.in_backward = n == "in_backward";
                   if (n == "adamw")
                     t.optimizer.name = Optimizer::Name::adamw;
                   else if (n == "adam")
                     t.optimizer.name = Optimizer::Name::adam;
-                  else if (n == "sgd" || n == "sgd_momentum")
+                  else if (n == "sgd" || n == "sgd_momentum" || n == "in_backward")
                     t.optimizer.name = Optimizer::Name::sgd;
                   else if (n == "none")
                     t.optimizer.name = Optimizer::Name::none;
@@ -299,6 +331,78 @@ void read_case(const json& c, RecordedProgram& r) {
                 }}});
        }},
       {"clip_grad", [&](const json& v) { t.clip_grad_norm = flag("clip_grad", v) ? 1.0 : 0.0; }},
+      {"offload",
+       [&](const json& v) {
+         if (v.is_boolean()) {
+           if (v.get<bool>()) f.cpu_offload = CpuOffload::pinned;
+           return;
+         }
+         f.cpu_offload = v.is_object() && v.empty() ? CpuOffload::none : CpuOffload::pinned;
+         read("offload.", v, {{"pin_memory", [&](const json& x) {
+                                 f.cpu_offload = flag("offload.pin_memory", x)
+                                                     ? CpuOffload::pinned
+                                                     : CpuOffload::pageable;
+                               }}});
+       }},
+      {"unshard_before",
+       [&](const json& v) {
+         f.unshard_before.async_op = true;  // the runner's default
+         read(
+             "unshard_before.", v,
+             {{"blocks",
+               [&](const json& x) {
+                 for (const json& i : list("unshard_before.blocks", x, 0, kMostBlocks))
+                   f.unshard_before.patterns.push_back(
+                       "layers." +
+                       std::to_string(whole("unshard_before.blocks", i, 0, kMostBlocks)));
+               }},
+              {"async",
+               [&](const json& x) { f.unshard_before.async_op = flag("unshard_before.async", x); }},
+              {"wait",
+               [&](const json& x) { f.unshard_before.wait = flag("unshard_before.wait", x); }}});
+       }},
+      {"placement",
+       [&](const json& v) {
+         if (!v.is_object() || v.size() > kMostParameters) skip("placement", v);
+         for (const auto& [part, dim] : v.items())
+           f.shard_placement.push_back(
+               {"*" + part + "*", static_cast<int>(whole("placement", dim, 0, 2))});
+       }},
+      {"second_mesh",
+       [&](const json& v) {
+         if (unset(v)) return;
+         read("second_mesh.", v,
+              {{"match",
+                [&](const json& x) {
+                  if (!x.is_string()) skip("second_mesh.match", x);
+                  f.second_mesh.patterns = {"*" + x.get<std::string>() + "*"};
+                }},
+               {"shard", [&](const json& x) {
+                  f.second_mesh.shard = whole("second_mesh.shard", x, 1, kMostRanks);
+                }}});
+       }},
+      {"ignored", [&](const json& v) { f.ignored_params = name_parts("ignored", v); }},
+      {"manual_finalize",
+       [&](const json& v) {
+         if (unset(v)) return;
+         if (v != "sync" && v != "async") skip("manual_finalize", v);
+         f.manual_finalization = v == "sync" ? ManualFinalization::sync : ManualFinalization::async;
+       }},
+      {"state_dict",
+       [&](const json& v) {
+         if (unset(v)) return;
+         const auto offload = c.find("sd_offload");
+         const bool offloads = offload != c.end() && flag("sd_offload", *offload);
+         if (v == "sharded")
+           f.state_dict = StateDict::sharded;
+         else if (v == "full")
+           f.state_dict = offloads ? StateDict::full_offload : StateDict::full;
+         else
+           skip("state_dict", v);
+       }},
+      {"sd_offload", nothing},
+      {"optimizer_state_dict",
+       [&](const json& v) { f.optimizer_state_dict = flag("optimizer_state_dict", v); }},
       {"eval_after", [&](const json& v) { t.evaluate_after = flag("eval_after", v); }},
       {"post_optim_event",
        [&](const json& v) { f.post_optim_event = flag("post_optim_event", v); }},

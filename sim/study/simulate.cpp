@@ -25,10 +25,11 @@ void lay_out(const Scenario& scenario, Simulation& s) {
     s.plan = build_plan(s.model, t);
   } catch (const Error& e) {
     const std::string_view what = e.what();
-    const Place& place = what.starts_with("wrap:")    ? t.wrap_place
-                         : what.starts_with("fsdp2.") ? t.fsdp2_place
-                         : what.starts_with("frozen") ? t.frozen_place
-                                                      : e.place();
+    const Place& place = what.starts_with("wrap:")        ? t.wrap_place
+                         : what.starts_with("fsdp2.")     ? t.fsdp2_place
+                         : what.starts_with("precision.") ? t.precision_place
+                         : what.starts_with("frozen")     ? t.frozen_place
+                                                          : e.place();
     if (place.line == 0 || e.place().line != 0) throw;
     throw Error(std::string("training.") + e.what(), place, e.hint());
   }
@@ -88,11 +89,14 @@ void simulate(const Scenario& scenario, Until until, Simulation& s) {
     step_began = machine->now();
     last_length = length;
   }
-  if (scenario.training.evaluate_after && !s.trace.out_of_memory) {
-    program.evaluate();
+  const auto after = [&](bool wanted, void (TrainingProgram::*what)()) {
+    if (!wanted || s.trace.out_of_memory) return;
+    (program.*what)();
     if (costs.work.size() != s.schedule.works.size()) costs = price(scenario, s.schedule);
     machine->play(s.schedule, costs, s.trace);
-  }
+  };
+  after(scenario.training.evaluate_after, &TrainingProgram::evaluate);
+  after(scenario.training.fsdp2.state_dict != StateDict::none, &TrainingProgram::save);
   s.unsharded = program.unsharded();
 }
 

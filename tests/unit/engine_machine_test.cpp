@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
+
 #include <random>
 
 #include "sim/base/error.h"
@@ -168,9 +170,10 @@ TEST(EngineMachine, HostWaits) {
 TEST(EngineMachine, PinnedBlocks) {
   HandSchedule h;
   const auto copy = [&](uint32_t bytes, int64_t duration) {
-    h.add(Kind::PinnedTake, 0, bytes);
+    const auto size = static_cast<uint32_t>(std::bit_width(bytes - 1));  // of the block: 2^size
+    h.add(Kind::PinnedTake, 0, size);
     h.copy(0, duration);
-    h.add(Kind::PinnedRelease, 0, 0);
+    h.add(Kind::PinnedRelease, 0, size);
   };
   const uint32_t e = h.event();
   copy(1000, 100);  // made at 0; copy issued 10, 10..110; record 20; host 30

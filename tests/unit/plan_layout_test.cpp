@@ -1,6 +1,5 @@
-// Layouts: fsdp2-runtime section 9, vectors 1-9 and 11, and the example of section 2. (12 is in
-// schedule_fsdp2_test.cpp. 10, an all-gather of bytes with mixed types, and 13, custom divide
-// factors, need settings that this build refuses.)
+// Layouts: fsdp2-runtime section 9, vectors 1-11, and the example of section 2. (12 and 13 are in
+// schedule_fsdp2_test.cpp.)
 #include <gtest/gtest.h>
 
 #include "sim/base/error.h"
@@ -86,6 +85,54 @@ TEST(PlanLayout, Vectors6To9) {
   EXPECT_EQ(locals(1, 4, 4), (L{4, 0, 0, 0}));
   EXPECT_EQ(shard({{9}}, 8).group().shard, 2);
   EXPECT_EQ(locals(9, 1, 8), (L{2, 2, 2, 2, 1, 0, 0, 0}));
+}
+
+// fp32 and bf16 in one group, W 2: shards of 6 and 2 elements are 28 B a rank, 56 B gathered.
+TEST(PlanLayout, Vector10) {
+  Architecture a;
+  a.family = Family::bag;
+  a.hidden = 16;
+  a.bag_blocks = {{{12}, {4}}};
+  Training t;
+  t.mesh.shard = 2;
+  t.precision.compute = DType::bf16;
+  t.precision.keep = {"*.p.0"};
+  const Model model = build_model(a);
+  const Plan plan = build_plan(model, t);
+  ASSERT_EQ(plan.groups.size(), 1u);
+  EXPECT_EQ(plan.groups[0].shard, 8);
+  EXPECT_EQ(all_gather_bytes(plan.groups[0], t.precision), 56);
+}
+
+// Another dimension than 0, even on it: (64, 512) on 8 ranks is (64, 64) each, with nothing padded.
+// Uneven, or a dimension too many, are errors with PyTorch 2.15's words.
+TEST(PlanLayout, OtherDimensions) {
+  Architecture a;
+  a.family = Family::bag;
+  a.hidden = 16;
+  a.bag_blocks = {{{63, 512}, {63}}};
+  Training t;
+  t.mesh.shard = 8;
+  const auto plan = [&] { return build_plan(build_model(a), t); };
+  t.fsdp2.shard_placement = {{"*.p.0", 1}};
+  EXPECT_EQ(plan().groups[0].params[0].shard, 63 * 64);
+  EXPECT_EQ(plan().groups[0].params[0].local, 63 * 64);
+  const auto error = [&]() -> std::string {
+    try {
+      plan();
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  t.fsdp2.shard_placement = {{"*.p.1", 1}};
+  EXPECT_NE(error().find("hard dim 1 is invalid for 1D tensor: torch.Size([63])"),
+            std::string::npos);
+  t.fsdp2.shard_placement = {{"*.p.0", 1}};
+  t.mesh.shard = 3;
+  EXPECT_NE(error().find("FSDP does not support uneven sharding on dim 1: torch.Size([63, 512]) "
+                         "(world size: 3)"),
+            std::string::npos);
 }
 
 // MLP(16): two linears of 16 and 64 features with biases, 16*64 + 64 + 64*16 + 16 = 2128 parameters;

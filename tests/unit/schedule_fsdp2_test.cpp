@@ -1,10 +1,8 @@
 // What FSDP2 issues, and in which order: vectors 12 and 15-29 of fsdp2-runtime section 9.
 //
-// Covered of 14-50: 14 (plan_wrap_test.cpp); 15-20, 23, 24-29 here; 33-41 in
-// schedule_memory_test.cpp; 42-50 in schedule_timeline_test.cpp, with 2.15's values.
-// Waiting: 21 and 22 for set_requires_gradient_sync on single modules (a setter that this build has
-// for the whole model only); 30 for several forwards before one backward; 31 and 32 for PyTorch's
-// test transformer. 10 waits for mixed types in a group. 13 is here.
+// Covered of 14-50: 14 (plan_wrap_test.cpp); 15-29 here; 33-41 in schedule_memory_test.cpp; 42-50 in
+// schedule_timeline_test.cpp, with 2.15's values. 10 is in plan_layout_test.cpp, 13 here.
+// Waiting: 30 for several forwards before one backward; 31 and 32 for PyTorch's test transformer.
 #include "sim/schedule/fsdp2.h"
 
 #include <gtest/gtest.h>
@@ -55,7 +53,11 @@ TEST(ScheduleFsdp2, Vector13) {
     Scenario s = stack_scenario(1, {{64, 64}});
     s.training.mesh = mesh;
     s.training.precision.reduce = reduce;
-    if (factor > 0) s.training.fsdp2.settings = {{"*", factor, {}, {}}};
+    if (factor > 0) {
+      StateSetting& x = s.training.fsdp2.settings.emplace_back();
+      x.pattern = "*";
+      x.gradient_divide_factor = factor;
+    }
     const Played p = play(s);
     Ops out;
     for (const auto& l : launches(p))
@@ -156,6 +158,68 @@ TEST(ScheduleFsdp2, Vectors18To20) {
   s.training.fsdp2.reshard_after_backward = Micro::last;
   EXPECT_EQ(collectives(play(s, 2), "step0"), (CollectiveCounts{4, 4, 0}));
   EXPECT_EQ(collectives(play(s, 2), "step1"), (CollectiveCounts{4, 4, 0}));
+}
+
+// Settings of single modules, three micro-batches. 21: two of three MLPs do not synchronize before
+// the last: (24, 8, 0). 22: only the root does not, and it alone stays unsharded after forward and
+// backward; the others reduce each time: 3 x 3 + 1 reduce-scatters, and all-gathers likewise where
+// nothing is resharded after forward.
+TEST(ScheduleFsdp2, Vectors21And22) {
+  Scenario s = three_mlps();
+  const auto set = [&](const char* pattern) {
+    StateSetting& x = s.training.fsdp2.settings.emplace_back();
+    x.pattern = pattern;
+    x.requires_gradient_sync = Micro::last;
+    return &x;
+  };
+  reshard_all(s, kYes);
+  set("layers.0");
+  set("layers.1");
+  EXPECT_EQ(collectives(play(s, 2), "step1"), (CollectiveCounts{24, 8, 0}));
+
+  s = three_mlps();
+  reshard_all(s, kNo);
+  set("")->reshard_after_backward = Micro::last;
+  EXPECT_EQ(collectives(play(s, 2), "step1"), (CollectiveCounts{10, 10, 0}));
+}
+
+// CPUOffloadPolicy: shards come up one by one before the copy-in, gradients go down one by one, and
+// the host waits for each at the end; pageable memory makes it wait at once. Counts are those of
+// the recordings offload_pinned and offload_unpinned: two parameters a group.
+TEST(ScheduleFsdp2, Offload) {
+  Scenario s = stack_scenario(2, {{64, 32}, {32, 64}}, 4);
+  const auto count = [](const Played& p, WorkKind kind) {
+    int n = 0;
+    for (const auto& l : launches(p))
+      n += l.work->kind == kind && l.work->bytes == 64 * 32 * 4 / 4;
+    return n;
+  };
+  for (const CpuOffload o : {CpuOffload::pinned, CpuOffload::pageable}) {
+    s.training.fsdp2.cpu_offload = o;
+    const Played p = play(s);
+    EXPECT_EQ(count(p, WorkKind::CopyH2D), 2 * 2 * 2);  // forward and backward
+    EXPECT_EQ(count(p, WorkKind::CopyD2H), 2 * 2);
+    int events = 0, streams = 0;
+    p.schedule.for_each([&](const Instr& in, const Segment&) {
+      events += in.kind == Kind::HostWait;
+      streams += in.kind == Kind::StreamSync;
+    });
+    EXPECT_EQ(events, o == CpuOffload::pinned ? 4 : 0);
+    EXPECT_EQ(streams, o == CpuOffload::pinned ? 0 : 4);
+  }
+}
+
+// A second mesh makes a second group of its state. In backward the second group prefetches both of the
+// module before, the second first (recording second_mesh: all-gathers of 4 and 8 ranks alternate).
+TEST(ScheduleFsdp2, SecondMesh) {
+  Scenario s = stack_scenario(2, {{64, 32}, {32, 64}}, 8);
+  s.training.fsdp2.second_mesh = {{"*.1.weight"}, 4};
+  const Played p = play(s);
+  std::vector<int64_t> ranks;
+  for (const auto& l : launches(p))
+    if (l.work->kind == WorkKind::AllGather)
+      ranks.push_back(p.schedule.comms[l.work->comm.v].size);
+  EXPECT_EQ(ranks, (std::vector<int64_t>{8, 4, 8, 4, 8, 4, 4, 8}));
 }
 
 // (2,2) HSDP, reduce-scatter in every micro-batch, all-reduce in the last: RS 12, AR 4.
