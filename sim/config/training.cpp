@@ -179,13 +179,13 @@ void read_fsdp2_placement(const Map& map, const Mesh& mesh, Fsdp2Options& fsdp2)
                                        {"sync", ManualFinalization::sync},
                                        {"async", ManualFinalization::async}});
   if (const std::optional<Value> v = map.find("state_dict"))
-    fsdp2.state_dict = v->choice<StateDict>({{"none", StateDict::none},
-                                             {"sharded", StateDict::sharded},
-                                             {"full", StateDict::full},
-                                             {"full_offload", StateDict::full_offload}});
+    fsdp2.state_dict = v->choice<SavedState>({{"none", SavedState::none},
+                                             {"sharded", SavedState::sharded},
+                                             {"full", SavedState::full},
+                                             {"full_offload", SavedState::full_offload}});
   if (const std::optional<Value> v = map.find("optimizer_state_dict")) {
     fsdp2.optimizer_state_dict = v->boolean();
-    if (fsdp2.state_dict != StateDict::full && fsdp2.state_dict != StateDict::full_offload)
+    if (fsdp2.state_dict != SavedState::full && fsdp2.state_dict != SavedState::full_offload)
       map.fail_key("optimizer_state_dict", "needs state_dict: full or full_offload");
   }
 }
@@ -409,6 +409,11 @@ void refuse_combinations(const Map& map, const Training& t) {
     map.at("precision").fail("only strategy fsdp2 has keep, param_dtype_override_fn");
   if (t.strategy != Strategy::fsdp2 && t.optimizer.in_backward)
     map.at("optimizer").fail("this build plays in_backward only with strategy fsdp2");
+  if (t.pytorch == "2.7" &&
+      (!f.second_mesh.patterns.empty() || f.manual_finalization != ManualFinalization::no))
+    map.at("fsdp2").fail("PyTorch 2.7 has neither second_mesh nor manual_finalization");
+  if (t.pytorch == "2.7" && !t.precision.keep.empty())
+    map.at("precision").fail("PyTorch 2.7 has no keep, param_dtype_override_fn");
   if (f.cpu_offload != CpuOffload::none && t.clip_grad_norm > 0)
     map.at("optimizer")
         .fail("clip_grad_norm does not go with fsdp2.cpu_offload",

@@ -96,7 +96,7 @@ enum class ManualFinalization : uint8_t { no, sync, async };
 
 // What is called for after the steps: state_dict(), or get_model_state_dict(full_state_dict=True,
 // cpu_offload=...).
-enum class StateDict : uint8_t { none, sharded, full, full_offload };
+enum class SavedState : uint8_t { none, sharded, full, full_offload };
 
 struct Fsdp2Options {
   Reshard reshard_after_forward;
@@ -123,7 +123,7 @@ struct Fsdp2Options {
   SecondMesh second_mesh;
   std::vector<std::string> ignored_params;  // patterns of parameters
   ManualFinalization manual_finalization = ManualFinalization::no;
-  StateDict state_dict = StateDict::none;
+  SavedState state_dict = SavedState::none;
   bool optimizer_state_dict = false;  // with a full state dict: the optimizer's too
 };
 

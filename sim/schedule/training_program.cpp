@@ -878,7 +878,7 @@ void TrainingProgram::Impl::step() {
 void TrainingProgram::Impl::evaluate() {
   grad_enabled_ = false;
   forward();
-  host_.mark("after_eval", -1, training_.fsdp2.state_dict != StateDict::none);
+  host_.mark("after_eval", -1, training_.fsdp2.state_dict != SavedState::none);
   host_.free(loss_);
   grad_enabled_ = true;
   host_.flush();
@@ -922,10 +922,10 @@ void TrainingProgram::Impl::save() {
   const Fsdp2Options& f = training_.fsdp2;
   host_.mark("before_state_dict", -1, false);
   fsdp_.reshard_all();
-  if (f.state_dict == StateDict::sharded) {
+  if (f.state_dict == SavedState::sharded) {
     host_.mark("after_sharded_state_dict", -1, false);
   } else {
-    const bool offload = f.state_dict == StateDict::full_offload;
+    const bool offload = f.state_dict == SavedState::full_offload;
     full_state_dict(host_, state_tensors(false), offload);
     host_.mark("after_full_state_dict", -1, false);
     if (f.optimizer_state_dict) {

@@ -394,9 +394,9 @@ void read_case(const json& c, RecordedProgram& r) {
          const auto offload = c.find("sd_offload");
          const bool offloads = offload != c.end() && flag("sd_offload", *offload);
          if (v == "sharded")
-           f.state_dict = StateDict::sharded;
+           f.state_dict = SavedState::sharded;
          else if (v == "full")
-           f.state_dict = offloads ? StateDict::full_offload : StateDict::full;
+           f.state_dict = offloads ? SavedState::full_offload : SavedState::full;
          else
            skip("state_dict", v);
        }},

@@ -16,23 +16,30 @@ CostTable price(const Scenario& scenario, const Schedule& schedule) {
 
 namespace {
 
-// The model and its groups. What only shows here is still a mistake at a place of the scenario.
-void lay_out(const Scenario& scenario, Simulation& s) {
-  const Training& t = scenario.training;
+// What only shows here is still a mistake at a place of the scenario.
+template <class F>
+void at_its_place(const Training& t, F&& f) {
   try {
-    s.model = build_model(scenario.model);
-    freeze(s.model, t.frozen);
-    s.plan = build_plan(s.model, t);
+    f();
   } catch (const Error& e) {
     const std::string_view what = e.what();
-    const Place& place = what.starts_with("wrap:")        ? t.wrap_place
-                         : what.starts_with("fsdp2.")     ? t.fsdp2_place
-                         : what.starts_with("precision.") ? t.precision_place
-                         : what.starts_with("frozen")     ? t.frozen_place
-                                                          : e.place();
+    const Place& place = what.starts_with("wrap:")       ? t.wrap_place
+                         : what.starts_with("fsdp2.")    ? t.fsdp2_place
+                         : what.starts_with("precision") ? t.precision_place
+                         : what.starts_with("frozen")    ? t.frozen_place
+                                                         : e.place();
     if (place.line == 0 || e.place().line != 0) throw;
     throw Error(std::string("training.") + e.what(), place, e.hint());
   }
+}
+
+// The model and its groups.
+void lay_out(const Scenario& scenario, Simulation& s) {
+  at_its_place(scenario.training, [&] {
+    s.model = build_model(scenario.model);
+    freeze(s.model, scenario.training.frozen);
+    s.plan = build_plan(s.model, scenario.training);
+  });
 }
 
 }  // namespace
@@ -75,7 +82,7 @@ void simulate(const Scenario& scenario, Until until, Simulation& s) {
   Machine::State before;
   Time step_began, last_length{-1};
   while (s.steps < scenario.options.max_steps) {
-    program.step();
+    at_its_place(scenario.training, [&] { program.step(); });
     ++s.steps;
     // A step may launch works that did not exist before it.
     if (costs.work.size() != s.schedule.works.size()) costs = price(scenario, s.schedule);
@@ -96,7 +103,7 @@ void simulate(const Scenario& scenario, Until until, Simulation& s) {
     machine->play(s.schedule, costs, s.trace);
   };
   after(scenario.training.evaluate_after, &TrainingProgram::evaluate);
-  after(scenario.training.fsdp2.state_dict != StateDict::none, &TrainingProgram::save);
+  after(scenario.training.fsdp2.state_dict != SavedState::none, &TrainingProgram::save);
   s.unsharded = program.unsharded();
 }
 
