@@ -180,9 +180,9 @@ void read_fsdp2_placement(const Map& map, const Mesh& mesh, Fsdp2Options& fsdp2)
                                        {"async", ManualFinalization::async}});
   if (const std::optional<Value> v = map.find("state_dict"))
     fsdp2.state_dict = v->choice<SavedState>({{"none", SavedState::none},
-                                             {"sharded", SavedState::sharded},
-                                             {"full", SavedState::full},
-                                             {"full_offload", SavedState::full_offload}});
+                                              {"sharded", SavedState::sharded},
+                                              {"full", SavedState::full},
+                                              {"full_offload", SavedState::full_offload}});
   if (const std::optional<Value> v = map.find("optimizer_state_dict")) {
     fsdp2.optimizer_state_dict = v->boolean();
     if (fsdp2.state_dict != SavedState::full && fsdp2.state_dict != SavedState::full_offload)
