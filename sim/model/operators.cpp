@@ -825,6 +825,40 @@ void bag(OpCode& c, const OpShape& s, const OpContext& x) {
   }
 }
 
+// Of a vector parameter, to one element.
+void mean(OpCode& c, const OpShape& s, const OpContext& x) {
+  const int64_t e = bytes_of(x.param);
+  c.out = x.param;
+  Writer f(c.forward), b(c.backward);
+  f.alloc(0, e);
+  full_sum(f, s.in, e * s.in, extra(0), x.sms);
+  if (!x.param_grad) return;
+  b.alloc(kParamGrad, e * s.in);
+  b.kernel("div", KernelClass::strided, e * s.in);
+}
+
+void scale(OpCode& c, const OpShape& s, const OpContext& x) {
+  const int64_t n = s.rows * s.in;
+  const Bytes all = bytes_of(x.in[0]) * n;
+  c.out = x.in[0];
+  Writer f(c.forward), b(c.backward);
+  f.alloc(0, all);
+  f.pointwise("mul", 2 * all, all, KernelClass::strided);
+  if (x.in_grad[0]) {
+    c.saved.push_back(input(1));
+    b.alloc(0, all);
+    b.pointwise("mul", 2 * all, all, KernelClass::strided);
+  }
+  if (x.in_grad[1]) {
+    c.saved.push_back(input(0));
+    b.alloc(temp(0), all);
+    b.pointwise("mul", 3 * all, all);
+    b.alloc(1, bytes_of(x.in[1]));
+    full_sum(b, n, all, temp(1), x.sms);
+    b.free(temp(0));
+  }
+}
+
 }  // namespace
 
 Bytes full_reduction_staging(int64_t n, int sms) {
@@ -888,6 +922,8 @@ OpCode op_code(OpKind kind, const OpShape& s, const OpContext& x) {
     case OpKind::cross_entropy: cross_entropy(c, s, x); break;
     case OpKind::sum: sum(c, s, x); break;
     case OpKind::bag: bag(c, s, x); break;
+    case OpKind::mean: mean(c, s, x); break;
+    case OpKind::scale: scale(c, s, x); break;
   }
   return c;
 }

@@ -37,6 +37,8 @@ enum class OpKind : uint8_t {
   cross_entropy,  // mean over tokens, of logits
   sum,            // y.sum()
   bag,            // x + p.sum(), or x + (p * 2).sum()
+  mean,           // p0.mean(), of `in` elements; no input
+  scale,          // input 0 times the scalar input 1
 };
 
 // Sizes of one operator; which are used depends on the kind.

@@ -219,6 +219,66 @@ StageClass gpt2_block(const Architecture& a, const Sizes& z) {
   return b.finish(out, true);
 }
 
+// Gpt2Block of the recorder's FSDP1 program: q, k and v live until it returns.
+StageClass flat_gpt2_block(const Architecture& a, const Sizes& z) {
+  ClassBuilder b;
+  const int64_t t = z.tokens, h = a.hidden;
+  const auto linear = [&](int64_t in, int64_t out) {
+    OpShape s = features(t, in, out);
+    s.bias = true;
+    return s;
+  };
+  const auto call = [&](uint32_t module, OpKind op, const OpShape& s, int16_t in) {
+    b.enter(module, in);
+    const int32_t p = 2 * (static_cast<int32_t>(module) - 1);
+    const int16_t out = b.run(op, s, {in, -1, -1}, {p, p + 1});
+    b.exit(module, out);
+    return out;
+  };
+  const int16_t x = 0;
+  const int16_t n1 = call(1, OpKind::layer_norm, features(t, h, h), x);
+  const int16_t qkv = call(2, OpKind::linear, linear(h, 3 * h), n1);
+  b.drop({n1});
+  const int16_t q = b.run(OpKind::split_qkv, features(t, 3 * h, 3 * h), {qkv, -1, -1});
+  b.drop({qkv});
+  const auto k = static_cast<int16_t>(q + 1), v = static_cast<int16_t>(q + 2);
+  OpShape att = features(t, 0, 0);
+  att.batch = z.batch;
+  att.seq = z.seq;
+  att.heads = att.kv_heads = a.heads;
+  att.head_dim = a.head_dim;
+  const int16_t o = b.run(OpKind::attention, att, {q, k, v});
+  const int16_t proj = call(3, OpKind::linear, linear(h, h), o);
+  b.drop({o});
+  const int16_t mid = b.run(OpKind::add, features(t, h, h), {x, proj, -1});
+  b.drop({proj});
+  const int16_t n2 = call(4, OpKind::layer_norm, features(t, h, h), mid);
+  const int16_t fc = call(5, OpKind::linear, linear(h, a.ffn), n2);
+  b.drop({n2});
+  const int16_t act = b.run(OpKind::gelu, features(t, a.ffn, a.ffn), {fc, -1, -1});
+  b.drop({fc});
+  const int16_t down = call(6, OpKind::linear, linear(a.ffn, h), act);
+  b.drop({act});
+  const int16_t out = b.run(OpKind::add, features(t, h, h), {mid, down, -1});
+  b.drop({down, mid, q, k, v});
+  return b.finish(out, true);
+}
+
+// x * p.mean() for each vector.
+StageClass vector_block(const std::vector<int64_t>& sizes, int64_t rows, int64_t width) {
+  ClassBuilder b;
+  int16_t v = 0;
+  int32_t p = 0;
+  for (int64_t n : sizes) {
+    const int16_t mean = b.run(OpKind::mean, features(rows, n, 1), {-1, -1, -1}, {p++, -1});
+    const int16_t out = b.run(OpKind::scale, features(rows, width, width), {v, mean, -1});
+    b.drop({mean});
+    if (v != 0) b.drop({v});
+    v = out;
+  }
+  return b.finish(v, true);
+}
+
 StageClass single(OpKind op, const OpShape& s, std::array<int32_t, 2> params = {-1, -1}) {
   ClassBuilder b;
   const int16_t out = b.run(op, s, {0, -1, -1}, params);
@@ -249,7 +309,9 @@ void decoder(Program& program, const Model& model, const ProgramInput& in) {
     const int16_t out = b.run(OpKind::positions, rows, {0, -1, -1}, {0, -1});
     stage(add(b.finish(out)), model.embedding[1]);
   }
-  const uint32_t block = add(is_gpt2 ? gpt2_block(a, z) : llama_block(a, z));
+  const uint32_t block =
+      add(is_gpt2 ? (a.naming == Naming::recorder_fsdp1 ? flat_gpt2_block(a, z) : gpt2_block(a, z))
+                  : llama_block(a, z));
   for (ModuleId m : model.blocks) stage(block, m);
   OpShape norm = features(z.tokens, a.hidden, a.hidden);
   norm.norm = a.norm;
@@ -321,6 +383,13 @@ void stack(Program& program, const Model& model, const ProgramInput& in) {
         cls = add(b.finish(v, true));
       }
       if (!block.empty()) width = block.back().out;
+    } else if (a.family == Family::vectors) {
+      const auto& block = a.bag_blocks[i];
+      if (i == 0 || block != a.bag_blocks[i - 1]) {
+        std::vector<int64_t> sizes;
+        for (const auto& dims : block) sizes.push_back(dims.front());
+        cls = add(vector_block(sizes, rows, width));
+      }
     } else {
       const auto& block = a.bag_blocks[i];
       if (i == 0 || block != a.bag_blocks[i - 1]) {
@@ -350,6 +419,7 @@ void stack(Program& program, const Model& model, const ProgramInput& in) {
     stage(class_of[i], model.blocks[i]);
     program.stages.back().detach = std::find(a.detach.begin(), a.detach.end(), i) != a.detach.end();
   }
+  if (!a.root_vectors.empty()) stage(add(vector_block(a.root_vectors, rows, width)), model.head[0]);
   if (a.root_last.out) {
     stage(add(single(OpKind::linear, linear(a.root_last, a.root_last_bias),
                      {0, a.root_last_bias ? 1 : -1})),
@@ -366,11 +436,8 @@ void stack(Program& program, const Model& model, const ProgramInput& in) {
 Program build_program(const Model& model, const ProgramInput& input) {
   Program program;
   program.stages.reserve(model.blocks.size() + 8);
-  const Architecture& a = model.architecture;
-  const Family f = a.family;
-  if (f == Family::vectors || (f == Family::gpt2 && a.naming == Naming::recorder_fsdp1))
-    throw Error("model " + a.name + ": its operators are not known yet");
-  if (f == Family::stack || f == Family::bag)
+  const Family f = model.architecture.family;
+  if (f == Family::stack || f == Family::bag || f == Family::vectors)
     stack(program, model, input);
   else
     decoder(program, model, input);

@@ -438,12 +438,32 @@ void Fsdp1::set_unsharded_grad(ParamId param, BufferId buffer, EventId made) {
   x.made = made;
 }
 
+BufferId Fsdp1::sum_grads(BufferId first, EventId first_made, BufferId second,
+                          EventId second_made) {
+  const Buffer b = host_.schedule().buffers[second.v];
+  host_.wait(kUnshard, second_made);
+  host_.use_on(second, kUnshard);
+  if (first_made.valid()) {
+    host_.wait(kUnshard, first_made);
+    host_.use_on(first, kUnshard);
+  }
+  const BufferId sum = host_.buffer(b.bytes, kUnshard, b.category, b.group);
+  host_.alloc(sum);
+  Work add;
+  add.bytes = 3 * b.bytes;
+  add.name = "add";
+  host_.launch(kUnshard, host_.work(add));
+  host_.free(second);
+  host_.free(first);
+  return sum;
+}
+
 // The views' backward nodes (one wait each, last made first), the split's (the cat),
 // AccumulateGrad, and _post_backward_hook on it.
 void Fsdp1::flat_gradient(GroupId id) {
   Unit& u = units_[id.v];
   for (auto x = u.pieces.rbegin(); x != u.pieces.rend(); ++x)
-    if (x->grad.valid()) {
+    if (x->grad.valid() && x->made.valid()) {
       host_.wait(kUnshard, x->made);
       host_.use_on(x->grad, kUnshard);
     }

@@ -49,6 +49,8 @@ class Fsdp1 final : public Runtime {
   void end_of_backward() override;
 
   void set_unsharded_grad(ParamId param, BufferId buffer, EventId made) override;
+  BufferId sum_grads(BufferId first, EventId first_made, BufferId second,
+                     EventId second_made) override;
   void flat_gradient(GroupId unit) override;
   void listen(ViewListener* listener) override { listener_ = listener; }
   void set_grad_enabled(bool yes) override { grad_enabled_ = yes; }

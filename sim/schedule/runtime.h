@@ -71,6 +71,9 @@ class Runtime {
   // autograd has left a gradient of this parameter in this buffer; `made` has been recorded after
   // the node that did (flattens_gradients only).
   virtual void set_unsharded_grad(ParamId param, BufferId buffer, EventId made) = 0;
+  // The sum of two gradients of one parameter where it is read twice (flattens_gradients only): on
+  // the stream of its view, as the second arrives. Frees both.
+  virtual BufferId sum_grads(BufferId, EventId, BufferId, EventId) { return {}; }
   // The backward of a unit's views.
   virtual void flat_gradient(GroupId) {}
   virtual void listen(ViewListener*) {}

@@ -84,6 +84,7 @@ class TrainingProgram::Impl : public ViewListener {
           for (int32_t p : step.param)
             if (p >= 0) ++uses_[shared(s.first_param + static_cast<uint32_t>(p)).v];
     pending_grad_.assign(model.params.size(), BufferId{});
+    pending_made_.assign(model.params.size(), EventId{});
     instances_.resize(program_.stages.size());
     group_of_stage_.resize(program_.stages.size());
     for (size_t i = 0; i < program_.stages.size(); ++i)
@@ -242,6 +243,7 @@ class TrainingProgram::Impl : public ViewListener {
   std::vector<uint32_t> uses_;          // by parameter: operators that read it
   std::vector<uint32_t> seen_;          // by parameter: gradients so far
   std::vector<BufferId> pending_grad_;  // of parameters read more than once
+  std::vector<EventId> pending_made_;   // flattens_gradients only
   std::vector<StageInstances> instances_;
   std::vector<GroupId> group_of_stage_;
   StageInstances root_instances_;
@@ -610,9 +612,14 @@ void TrainingProgram::Impl::deliver(uint32_t stage, const RegionGrad& g, uint32_
   add.name = "add";
   if (++seen_[p.v] == 1) {
     pending_grad_[p.v] = buffer;
+    pending_made_[p.v] = {g.made.v + event_shift};
     return;
   }
-  if (g.cast) {
+  if (fsdp_.flattens_gradients()) {
+    pending_grad_[p.v] =
+        fsdp_.sum_grads(pending_grad_[p.v], pending_made_[p.v], buffer, {g.made.v + event_shift});
+    pending_made_[p.v] = {};
+  } else if (g.cast) {
     // The cast is nobody else's and no view: the second is added to it in place.
     host_.launch(kCompute, host_.work(add));
     host_.free(buffer);
