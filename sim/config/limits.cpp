@@ -27,6 +27,7 @@ Sizes sizes_of(const Scenario& s) {
   const double layers = static_cast<double>(a.layers);
   switch (a.family) {
     case Family::llama:
+    case Family::transformer:
     case Family::gpt2: {
       const double h = static_cast<double>(a.hidden), f = static_cast<double>(a.ffn);
       const double heads = static_cast<double>(a.heads) * static_cast<double>(a.head_dim);
@@ -80,7 +81,8 @@ Sizes sizes_of(const Scenario& s) {
 std::string too_large(const Scenario& s) {
   const Sizes size = sizes_of(s);
   const double layers = static_cast<double>(s.model.layers);
-  const double passes = static_cast<double>(s.training.grad_accum);
+  const double passes =
+      static_cast<double>(s.training.grad_accum) * static_cast<double>(s.training.forwards);
   const double steps = static_cast<double>(s.options.max_steps);
   if (size.parameters > kMostParameters)
     return fmt::format("the model has about {:.3g} parameters, more than {:.0e}", size.parameters,
@@ -95,8 +97,9 @@ std::string too_large(const Scenario& s) {
     return fmt::format("about {:.3g} FLOPs of one pass on one GPU are more than 2^62", flops);
   const double block_passes = layers * passes * steps;
   if (block_passes > kMostBlockPasses)
-    return fmt::format("layers x grad_accum x options.max_steps is {:.0f}, more than {:.0f}",
-                       block_passes, kMostBlockPasses);
+    return fmt::format(
+        "layers x grad_accum x forwards x options.max_steps is {:.0f}, more than {:.0f}",
+        block_passes, kMostBlockPasses);
 
   const Cluster& c = s.cluster;
   const double ranks = static_cast<double>(c.world());

@@ -20,7 +20,7 @@ constexpr int64_t kMostFeatures = 1 << 24;  // of a linear, a side of a bare par
 constexpr size_t kMostParameters = 100'000;
 
 constexpr std::string_view kModelTypes[] = {"bag",   "gpt2",  "llama", "mistral",
-                                            "qwen2", "qwen3", "stack"};
+                                            "qwen2", "qwen3", "stack", "transformer"};
 
 using Keys = std::vector<std::string_view>;
 
@@ -43,7 +43,10 @@ const Keys& shape_keys(std::string_view type) {
                              "input_grad",  "root_first", "root_last"};
   static const Keys bag = {"hidden_size", "blocks",     "scale",
                            "input_grad",  "root_first", "root_last"};
+  static const Keys transformer = {"vocab_size", "max_seq_len", "dim",
+                                   "n_layers",   "n_heads",     "weight_tying"};
   if (type == "gpt2") return gpt2;
+  if (type == "transformer") return transformer;
   if (type == "stack") return stack;
   if (type == "bag") return bag;
   if (type == "llama") return llama;
@@ -152,6 +155,21 @@ void read_gpt2(const Map& map, Architecture& a) {
                   {"gelu_new", "gelu", "gelu_fast", "gelu_pytorch_tanh"});
 }
 
+// ModelArgs of torch.testing's Transformer; no dropout, a causal mask.
+void read_transformer(const Map& map, Architecture& a) {
+  a.family = Family::transformer;
+  a.vocab = map.at("vocab_size").whole(1, kMostVocab);
+  a.hidden = map.at("dim").whole(1, kMostHidden);
+  a.layers = map.at("n_layers").whole(1, kMostLayers);
+  a.heads = a.kv_heads = map.at("n_heads").whole(1, kMostHeads);
+  if (a.hidden % a.heads != 0)
+    map.at("n_heads").fail(fmt::format("{} heads do not divide dim {}", a.heads, a.hidden));
+  a.head_dim = a.hidden / a.heads;
+  a.max_positions = map.at("max_seq_len").whole(1, kMostPositions);
+  a.ffn = 4 * a.hidden;
+  a.tied = flag_or(map, "weight_tying", true);
+}
+
 LinearShape read_linear(const Value& value) {
   const std::vector<Value> sides = value.list("two sizes, [out, in]");
   if (sides.size() != 2)
@@ -214,6 +232,8 @@ void read_stack_or_bag(const Map& map, Architecture& a) {
 void read_shape(const Map& map, Architecture& a) {
   if (a.model_type == "gpt2")
     read_gpt2(map, a);
+  else if (a.model_type == "transformer")
+    read_transformer(map, a);
   else if (a.model_type == "stack" || a.model_type == "bag")
     read_stack_or_bag(map, a);
   else
@@ -246,14 +266,14 @@ Keys with_form_keys(Keys keys) {
 std::string read_model_type(const Value& value, bool file) {
   const std::string type(value.word());
   for (std::string_view known : kModelTypes) {
-    // A config.json of Hugging Face has no stack and no bag.
-    if (file && (known == "stack" || known == "bag")) continue;
+    // These are no config.json of Hugging Face.
+    if (file && (known == "stack" || known == "bag" || known == "transformer")) continue;
     if (type == known) return type;
   }
   value.fail_expected(
       file ? "a model_type that this build knows" : "a model type that this build knows",
       file ? "known are gpt2, llama, mistral, qwen2, qwen3"
-           : "known are bag, gpt2, llama, mistral, qwen2, qwen3, stack");
+           : "known are bag, gpt2, llama, mistral, qwen2, qwen3, stack, transformer");
 }
 
 Architecture read_config_value(const Value& value, const std::string& name) {

@@ -11,10 +11,9 @@ constexpr int64_t kMostSeqLen = 1 << 24;
 constexpr int64_t kMostMicroBatch = 1 << 20;
 constexpr int64_t kMostGradAccum = 1 << 16;
 constexpr int64_t kMostBlocks = 100'000;
+constexpr int64_t kMostForwards = 64;
 
-bool is_decoder(const Architecture& model) {
-  return model.family == Family::llama || model.family == Family::gpt2;
-}
+bool is_decoder(const Architecture& model) { return takes_tokens(model.family); }
 
 Mesh read_mesh(const std::optional<Value>& value, int64_t world) {
   Mesh mesh;
@@ -290,7 +289,7 @@ void read_precision(const Value& value, Precision& precision) {
 
 void read_checkpointing(const Value& value, Checkpointing& checkpointing) {
   using Mode = Checkpointing::Mode;
-  const Map map(value, {"mode", "every"});
+  const Map map(value, {"mode", "every", "part", "around", "reentrant"});
   checkpointing.mode = map.at("mode").choice<Mode>({{"none", Mode::none},
                                                     {"full", Mode::full},
                                                     {"selective_op", Mode::selective_op},
@@ -299,6 +298,25 @@ void read_checkpointing(const Value& value, Checkpointing& checkpointing) {
     checkpointing.every = map.at("every").whole(1, kMostBlocks, "blocks 0, k, 2k, ...");
   else if (map.has("every"))
     map.fail_key("every", "only mode every_k has this key");
+  if (checkpointing.mode == Mode::none)
+    for (std::string_view key : {"part", "around", "reentrant"})
+      if (map.has(key)) map.fail_key(key, "mode none has no checkpoint");
+  if (const std::optional<Value> v = map.find("part")) {
+    checkpointing.part = v->text("the name of a child of each block, as mlp");
+    checkpointing.part_place = v->place();
+  }
+  if (const std::optional<Value> v = map.find("around")) checkpointing.around = v->boolean();
+  if (checkpointing.around && !checkpointing.part.empty())
+    map.fail_key("around", "a checkpoint around a part of a block is inside the wrapped block",
+                 "leave out part for a checkpoint around whole wrapped blocks");
+  if (const std::optional<Value> v = map.find("reentrant")) {
+    checkpointing.reentrant = v->boolean();
+    if (checkpointing.reentrant && checkpointing.mode == Mode::selective_op)
+      map.fail_key("reentrant", "a reentrant checkpoint recomputes everything",
+                   "PyTorch's selective checkpointing needs use_reentrant=False");
+    if (checkpointing.reentrant && !checkpointing.part.empty())
+      map.fail_key("reentrant", "this build plays a reentrant checkpoint around whole blocks only");
+  }
 }
 
 void read_optimizer(const Value& value, Training& training) {
@@ -337,13 +355,22 @@ void read_optimizer(const Value& value, Training& training) {
 }
 
 void read_loss(const Value& value, const Architecture& model, Training& training) {
-  const Map map(value, {"float_logits", "float_loss"});
+  const Map map(value, {"float_logits", "float_loss", "chunks"});
+  if (const std::optional<Value> v = map.find("chunks")) {
+    if (!has_cross_entropy(model.family))
+      map.fail_key("chunks", "only the loss of a decoder is computed in slices of the sequence");
+    training.loss_chunks = v->whole(1, training.seq_len, "slices of the sequence");
+    if (training.loss_chunks > 1 && training.micro_batch > 1)
+      v->fail("this build cannot play slices of more than one sequence yet",
+              "with micro_batch 1 it can");
+  }
   if (const std::optional<Value> v = map.find("float_logits")) {
-    if (!is_decoder(model)) map.fail_key("float_logits", "a stack or bag has float_loss");
+    if (!has_cross_entropy(model.family))
+      map.fail_key("float_logits", fmt::format("a {} model has float_loss", model.model_type));
     training.float_logits = v->boolean();
   }
   if (const std::optional<Value> v = map.find("float_loss")) {
-    if (is_decoder(model)) map.fail_key("float_loss", "a decoder has float_logits");
+    if (has_cross_entropy(model.family)) map.fail_key("float_loss", "a decoder has float_logits");
     training.float_loss = v->boolean();
   }
 }
@@ -440,13 +467,14 @@ Training read_training(const Value& value, const Architecture& model, int64_t wo
                         "grad_accum", "strategy",     "mesh",    "wrap",
                         "fsdp2",      "fsdp1",        "ddp",     "zero",
                         "precision",  "input_dtype",  "loss",    "activation_checkpointing",
-                        "optimizer",  "allocator",    "frozen",  "evaluate_after"});
+                        "optimizer",  "allocator",    "frozen",  "evaluate_after",
+                        "forwards"});
   Training training;
   read_pytorch(map, training);
   read_strategy(map, training);
   if (is_decoder(model)) {
     training.seq_len = map.at("seq_len", "tokens of one sequence").whole(1, kMostSeqLen);
-    if (model.family == Family::gpt2 && training.seq_len > model.max_positions)
+    if (model.max_positions > 0 && training.seq_len > model.max_positions)
       map.at("seq_len").fail(fmt::format("{} tokens are more than the model's {} positions",
                                          training.seq_len, model.max_positions));
     if (map.has("input_dtype"))
@@ -461,6 +489,9 @@ Training read_training(const Value& value, const Architecture& model, int64_t wo
   if (const std::optional<Value> v = map.find("grad_accum"))
     training.grad_accum =
         v->whole(1, kMostGradAccum, "forward and backward passes before the optimizer steps");
+  if (const std::optional<Value> v = map.find("forwards"))
+    training.forwards =
+        v->whole(1, kMostForwards, "forward passes whose losses are added before one backward");
   training.mesh = read_mesh(map.find("mesh"), world);
   if (const std::optional<Value> v = map.find("wrap"))
     read_wrap(*v, model, training.mesh, training.wrap, training.fsdp2);

@@ -18,7 +18,16 @@ enum class Family : uint8_t {
   stack,    // blocks of plain linears (the recorder's program)
   bag,      // blocks of bare parameters (the recorder's program)
   vectors,  // blocks of bare vectors: x * p.mean() (the recorder's program)
+  // torch.testing's test Transformer: LayerNorm, separate Q, K, V, GELU, learned positions
+  transformer,
 };
+
+// The input is tokens, in sequences; otherwise it is rows of features.
+constexpr bool takes_tokens(Family f) {
+  return f == Family::llama || f == Family::gpt2 || f == Family::transformer;
+}
+// The loss is a cross-entropy of the tokens; otherwise it is the sum of the output.
+constexpr bool has_cross_entropy(Family f) { return f == Family::llama || f == Family::gpt2; }
 
 // Hugging Face names (model.layers.0...), or those of the recorder's programs (layers.0...), which
 // have no RoPE: its FSDP2 program, and the one of FSDP1, where a stack's root has `pre` and `head` and
@@ -35,15 +44,16 @@ struct LinearShape {
 };
 
 struct Architecture {
-  std::string name;        // for people: "llama-3-8b"
-  std::string model_type;  // config.json's model_type: llama mistral qwen2 qwen3 gpt2; stack, bag
+  std::string name;  // for people: "llama-3-8b"
+  // config.json's model_type: llama mistral qwen2 qwen3 gpt2; stack, bag, transformer
+  std::string model_type;
   Family family = Family::llama;
   Naming naming = Naming::hugging_face;
 
   // decoders
   int64_t vocab = 0, hidden = 0, layers = 0, ffn = 0;
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
-  int64_t max_positions = 0;  // gpt2: rows of wpe
+  int64_t max_positions = 0;  // gpt2 and transformer: rows of the position table
   bool tied = false;          // lm_head shares the embedding's weight
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
   bool qk_norm = false;  // Qwen3: RMSNorm of head_dim on q and k

@@ -158,6 +158,35 @@ void gpt2(Model& model) {
   t.close();
 }
 
+void transformer(Model& model) {
+  const Architecture& a = model.architecture;
+  const int64_t d = a.hidden;
+  TreeBuilder t(model);
+  t.open("");
+  model.embedding.push_back(t.leaf("tok_embeddings", Shape::of(a.vocab, d)));
+  const ParamId embedding{static_cast<uint32_t>(model.params.size() - 1)};
+  model.embedding.push_back(t.leaf("pos_embeddings", Shape::of(a.max_positions, d)));
+  t.open("layers", -1, Module::Kind::module_list);
+  for (int64_t i = 0; i < a.layers; ++i) {
+    model.blocks.push_back(t.open("", static_cast<int32_t>(i)));
+    t.leaf("attention_norm", Shape::of(d), d);
+    t.open("attention");
+    for (const char* name : {"wq", "wk", "wv", "wo"}) t.linear(name, d, d, false);
+    t.close();
+    t.leaf("ffn_norm", Shape::of(d), d);
+    t.open("feed_forward");
+    t.linear("w1", a.ffn, d, true);
+    t.linear("w2", d, a.ffn, true);
+    t.close();
+    t.close();
+  }
+  t.close();
+  model.head.push_back(t.leaf("norm", Shape::of(d), d));
+  model.head.push_back(t.linear("output", a.vocab, d, false));
+  if (a.tied) model.params.back().alias = embedding;
+  t.close();
+}
+
 void stack(Model& model) {
   const Architecture& a = model.architecture;
   TreeBuilder t(model);
@@ -235,7 +264,7 @@ void check(const Architecture& a) {
   const auto positive = [](int64_t v, const char* what) {
     if (v <= 0) throw Error(std::string("model: ") + what + " must be at least 1");
   };
-  if (a.family == Family::stack || a.family == Family::bag || a.family == Family::vectors) {
+  if (!takes_tokens(a.family)) {
     if (a.linear_blocks.empty() && a.bag_blocks.empty())
       throw Error("model: blocks: expected at least one block");
     return;
@@ -265,6 +294,13 @@ std::string Model::module_name(ModuleId m) const {
   return out;
 }
 
+ModuleId Model::child(ModuleId m, std::string_view name) const {
+  for (uint32_t c = m.v + 1; c < modules[m.v].end; c = modules[c].end)
+    if (name == (modules[c].index < 0 ? modules[c].name : std::to_string(modules[c].index)))
+      return {c};
+  return {};
+}
+
 std::string Model::param_name(ParamId p) const {
   const Param& x = params[p.v];
   std::string out = module_name(x.module);
@@ -291,6 +327,7 @@ Model build_model(const Architecture& architecture) {
       else
         gpt2(model);
       break;
+    case Family::transformer: transformer(model); break;
     case Family::stack:
     case Family::bag: stack(model); break;
     case Family::vectors: vectors(model); break;

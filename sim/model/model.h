@@ -59,6 +59,7 @@ struct Model {
   std::vector<ModuleId> head;       // final norm and head
 
   std::string module_name(ModuleId m) const;
+  ModuleId child(ModuleId m, std::string_view name) const;  // none if it has none of that name
   std::string param_name(ParamId p) const;
   int64_t numel() const;  // elements, each tied parameter counted once
 };

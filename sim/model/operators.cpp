@@ -247,6 +247,20 @@ void positions(OpCode& c, const OpShape& s, const OpContext& x) {
   c.passes_gradient = true;
 }
 
+void add_rows(OpCode& c, const OpShape& s, const OpContext& x) {
+  const int64_t e = bytes_of(x.in[0]);
+  const Bytes row = s.seq * s.out * e, all = s.rows * s.out * e;
+  c.out = x.in[0];
+  Writer f(c.forward);
+  f.alloc(0, all);
+  f.pointwise("add", 2 * all + row, all, KernelClass::strided);
+  c.passes_gradient = true;
+  if (!x.in_grad[1]) return;
+  Writer b(c.backward);
+  b.alloc(1, row);
+  b.kernel("sum", KernelClass::reduction, all + row);
+}
+
 void linear(OpCode& c, const OpShape& s, const OpContext& x, bool bias) {
   const DType t = x.param;
   if (x.in[0] != t)
@@ -669,14 +683,17 @@ void attention(OpCode& c, const OpShape& s, const OpContext& x) {
     f.alloc(seed, 8);
     f.alloc(offset, 8);
     f.alloc(0, q);
-    f.alloc(l, lse);
+    f.alloc(l, 4 * s.batch * s.heads * ceil_div(s.seq, 32) * 32);
     f.zeros(x, 8);
     f.zeros(x, 8);
     f.attention("efficient_attention", c.out, s, 2 * q + 2 * kv, flops);
     c.saved = {input(1), input(0), input(2), kept(l), kept(0), kept(seed), kept(offset)};
-    // Seen at 128 and 512 tokens, 4, 12 and 16 heads of 64.
+    // One tile of dq and a lock for each block of queries, cleared where several blocks of keys meet
+    // in it (kernel_backward.h). Seen at 16, 128 and 512 tokens, 4, 12 and 16 heads of 48 and 64; the
+    // tile of 128 rows for wider heads is read.
+    const int64_t tile = d <= 64 ? 64 : 128;
     const Bytes workspace =
-        4 * s.heads * d * s.rows + 32 * s.batch * s.heads * ceil_div(s.seq, 128);
+        s.batch * s.heads * ceil_div(s.seq, tile) * ceil_div(d, 64) * (16 + 4 * tile * 64);
     b.alloc(0, q);
     b.alloc(1, grouped ? kv : q);
     b.alloc(2, grouped ? kv : q);
@@ -693,7 +710,7 @@ void attention(OpCode& c, const OpShape& s, const OpContext& x) {
     b.free(temp(5));
     b.free(temp(4));
     b.alloc(temp(1), workspace);
-    b.zeros(x, workspace);
+    if (s.seq > 64) b.zeros(x, workspace);
     b.attention("efficient_attention_backward", c.out, s, 4 * q + 4 * kv, 5 * flops / 2);
     if (grouped) {
       b.kernel("sum", KernelClass::reduction, q + kv);
@@ -880,6 +897,14 @@ OpCode op_code(OpKind kind, const OpShape& s, const OpContext& x) {
     }
     case OpKind::embedding: embedding(c, s, x); break;
     case OpKind::positions: positions(c, s, x); break;
+    case OpKind::arange: {
+      c.out = DType::i64;
+      Writer f(c.forward);
+      f.alloc(0, 8 * s.seq);
+      f.kernel("arange", KernelClass::pointwise, 8 * s.seq);
+      break;
+    }
+    case OpKind::add_rows: add_rows(c, s, x); break;
     case OpKind::linear: linear(c, s, x, s.bias); break;
     case OpKind::rms_norm: rms_norm(c, s, x); break;
     case OpKind::layer_norm: layer_norm(c, s, x); break;

@@ -22,6 +22,8 @@ enum class OpKind : uint8_t {
   input,       // the batch: ids or rows, with its memset
   embedding,   // p0 table
   positions,   // p0 table; arange and lookup of learned positions, added to input 0
+  arange,      // ids of one sequence's positions
+  add_rows,    // input 0 + input 1, which is one row a position for every sequence
   linear,      // p0 weight [out, in], p1 bias if any
   rms_norm,    // p0
   layer_norm,  // p0, p1
@@ -109,7 +111,8 @@ struct OpCode {
   // What autograd keeps, in the order release_variables frees it: 0..2 an input, 16 + slot a forward
   // slot (output or extra).
   std::vector<uint8_t> saved;
-  bool passes_gradient = false;       // the gradient of every input is the incoming one (add, view)
+  // The gradient of every input that has no slot of its own is the incoming one (add, view).
+  bool passes_gradient = false;
   bool gradient_is_view = false;      // gradients of the inputs are views (a linear on a 3-D input)
   bool split_gradient = false;        // takes one gradient per output
   bool gradient_is_expanded = false;  // the gradient it hands on is an expanded scalar

@@ -279,6 +279,69 @@ StageClass vector_block(const std::vector<int64_t>& sizes, int64_t rows, int64_t
   return b.finish(v, true);
 }
 
+StageClass transformer_block(const Architecture& a, const Sizes& z) {
+  ClassBuilder b;
+  const int64_t t = z.tokens, d = a.hidden;
+  const auto linear = [&](int64_t in, int64_t out, bool bias) {
+    OpShape s = features(t, in, out);
+    s.bias = bias;
+    return s;
+  };
+  const auto call = [&](uint32_t module, OpKind op, const OpShape& s, int16_t in,
+                        std::array<int32_t, 2> params) {
+    b.enter(module, in);
+    const int16_t out = b.run(op, s, {in, -1, -1}, params);
+    b.exit(module, out);
+    return out;
+  };
+  const int16_t x = 0;
+  const int16_t n1 = call(1, OpKind::layer_norm, features(t, d, d), x, {0, 1});
+  b.enter(2, n1);
+  const int16_t q = call(3, OpKind::linear, linear(d, d, false), n1, {2, -1});
+  const int16_t k = call(4, OpKind::linear, linear(d, d, false), n1, {3, -1});
+  const int16_t v = call(5, OpKind::linear, linear(d, d, false), n1, {4, -1});
+  OpShape att = features(t, 0, 0);
+  att.batch = z.batch;
+  att.seq = z.seq;
+  att.heads = att.kv_heads = a.heads;
+  att.head_dim = a.head_dim;
+  const int16_t o = b.run(OpKind::attention, att, {q, k, v});
+  const int16_t proj = call(6, OpKind::linear, linear(d, d, false), o, {5, -1});
+  b.drop({q, k, v, o});
+  b.exit(2, proj);
+  b.drop({n1});
+  const int16_t mid = b.run(OpKind::add, features(t, d, d), {x, proj, -1});
+  b.drop({proj});
+  const int16_t n2 = call(7, OpKind::layer_norm, features(t, d, d), mid, {6, 7});
+  b.enter(8, n2);
+  const int16_t w1 = call(9, OpKind::linear, linear(d, a.ffn, true), n2, {8, 9});
+  const int16_t act = b.run(OpKind::gelu, features(t, a.ffn, a.ffn), {w1, -1, -1});
+  b.drop({w1});
+  const int16_t w2 = call(10, OpKind::linear, linear(a.ffn, d, true), act, {10, 11});
+  b.drop({act});
+  b.exit(8, w2);
+  b.drop({n2});
+  const int16_t out = b.run(OpKind::add, features(t, d, d), {mid, w2, -1});
+  b.drop({w2, mid});
+  return b.finish(out, true);
+}
+
+// h + pos_embeddings(arange): the ids and the rows looked up stay with the root's forward.
+StageClass learned_positions(const Architecture& a, const Sizes& z) {
+  ClassBuilder b;
+  OpShape s = features(z.seq, a.max_positions, a.hidden);
+  s.seq = z.seq;
+  const int16_t ids = b.run(OpKind::arange, s, {-1, -1, -1});
+  b.enter(0, ids);
+  const int16_t rows = b.run(OpKind::embedding, s, {ids, -1, -1}, {0, -1});
+  b.exit(0, rows);
+  s.rows = z.tokens;
+  StageClass c = b.finish(b.run(OpKind::add_rows, s, {0, rows, -1}));
+  c.enters_itself = true;
+  c.root_locals = {ids, rows};
+  return c;
+}
+
 StageClass single(OpKind op, const OpShape& s, std::array<int32_t, 2> params = {-1, -1}) {
   ClassBuilder b;
   const int16_t out = b.run(op, s, {0, -1, -1}, params);
@@ -287,7 +350,7 @@ StageClass single(OpKind op, const OpShape& s, std::array<int32_t, 2> params = {
 
 void decoder(Program& program, const Model& model, const ProgramInput& in) {
   const Architecture& a = model.architecture;
-  const bool is_gpt2 = a.family == Family::gpt2;
+  const bool is_gpt2 = a.family == Family::gpt2, is_test = a.family == Family::transformer;
   const Sizes z{in.micro_batch, in.seq_len, in.micro_batch * in.seq_len};
   program.tokens = z.tokens;
   const auto add = [&](StageClass c) {
@@ -295,7 +358,11 @@ void decoder(Program& program, const Model& model, const ProgramInput& in) {
     return static_cast<uint32_t>(program.classes.size() - 1);
   };
   const auto stage = [&](uint32_t cls, ModuleId m, bool loss = false) {
-    program.stages.push_back({cls, m, m.valid() ? model.modules[m.v].first_param : 0, loss});
+    Stage& s = program.stages.emplace_back();
+    s.cls = cls;
+    s.module = m;
+    s.first_param = m.valid() ? model.modules[m.v].first_param : 0;
+    s.loss = loss;
   };
   OpShape ids = features(z.tokens, 1, 1);
   ids.to = DType::i64;
@@ -309,17 +376,49 @@ void decoder(Program& program, const Model& model, const ProgramInput& in) {
     const int16_t out = b.run(OpKind::positions, rows, {0, -1, -1}, {0, -1});
     stage(add(b.finish(out)), model.embedding[1]);
   }
+  if (is_test) stage(add(learned_positions(a, z)), model.embedding[1]);
   const uint32_t block =
       add(is_gpt2 ? (a.naming == Naming::recorder_fsdp1 ? flat_gpt2_block(a, z) : gpt2_block(a, z))
-                  : llama_block(a, z));
+          : is_test ? transformer_block(a, z)
+                    : llama_block(a, z));
   for (ModuleId m : model.blocks) stage(block, m);
   OpShape norm = features(z.tokens, a.hidden, a.hidden);
   norm.norm = a.norm;
-  stage(add(is_gpt2 ? single(OpKind::layer_norm, norm, {0, 1})
-                    : single(OpKind::rms_norm, norm, {0, -1})),
+  stage(add(is_gpt2 || is_test ? single(OpKind::layer_norm, norm, {0, 1})
+                               : single(OpKind::rms_norm, norm, {0, -1})),
         model.head[0]);
+  if (in.chunks > 1) {
+    // torch.chunk: slices of ceil(seq / chunks), and what is left.
+    const int64_t size = ceil_div(z.seq, in.chunks);
+    uint32_t head = 0, cross_entropy = 0;
+    int32_t chunk = 0;
+    for (int64_t begin = 0; begin < z.seq; begin += size, ++chunk) {
+      const int64_t rows = z.batch * std::min(size, z.seq - begin);
+      if (chunk == 0 || begin + size > z.seq) {
+        head = add(single(OpKind::linear, features(rows, a.hidden, a.vocab), {0, -1}));
+        OpShape loss = features(rows, a.vocab, 1);
+        loss.to = in.float_loss ? DType::fp32 : DType::bf16;
+        cross_entropy = add(single(OpKind::cross_entropy, loss));
+      }
+      stage(head, model.head[1]);
+      program.stages.back().chunk = chunk;
+      stage(cross_entropy, {}, begin + size >= z.seq);
+      program.stages.back().chunk = chunk;
+    }
+    return;
+  }
   stage(add(single(OpKind::linear, features(z.tokens, a.hidden, a.vocab), {0, -1})), model.head[1]);
   OpShape loss = features(z.tokens, a.vocab, 1);
+  if (is_test) {
+    // The root returns its output in fp32, and the loss is its sum.
+    loss.to = DType::fp32;
+    OpShape wide = features(z.tokens, a.vocab, a.vocab);
+    wide.to = DType::fp32;
+    stage(add(single(OpKind::cast, wide)), {});
+    program.stages.back().inside = ModuleId{0};
+    stage(add(single(OpKind::sum, loss)), {}, true);
+    return;
+  }
   loss.to = in.float_loss ? DType::fp32 : DType::bf16;
   stage(add(single(OpKind::cross_entropy, loss)), {}, true);
 }
@@ -342,7 +441,11 @@ void stack(Program& program, const Model& model, const ProgramInput& in) {
     return static_cast<uint32_t>(program.classes.size() - 1);
   };
   const auto stage = [&](uint32_t cls, ModuleId m, bool loss = false) {
-    program.stages.push_back({cls, m, m.valid() ? model.modules[m.v].first_param : 0, loss});
+    Stage& s = program.stages.emplace_back();
+    s.cls = cls;
+    s.module = m;
+    s.first_param = m.valid() ? model.modules[m.v].first_param : 0;
+    s.loss = loss;
   };
   const auto linear = [&](const LinearShape& l, bool bias) {
     OpShape s = features(rows, l.in, l.out);
@@ -436,20 +539,19 @@ void stack(Program& program, const Model& model, const ProgramInput& in) {
 Program build_program(const Model& model, const ProgramInput& input) {
   Program program;
   program.stages.reserve(model.blocks.size() + 8);
-  const Family f = model.architecture.family;
-  if (f == Family::stack || f == Family::bag || f == Family::vectors)
-    stack(program, model, input);
-  else
+  if (takes_tokens(model.architecture.family))
     decoder(program, model, input);
+  else
+    stack(program, model, input);
   return program;
 }
 
 int64_t model_flops_per_token(const Model& model, int64_t seq_len) {
   const Architecture& a = model.architecture;
-  if (a.family != Family::llama && a.family != Family::gpt2) return 6 * model.numel();
+  if (!takes_tokens(a.family)) return 6 * model.numel();
   // The embedding is a lookup; a tied head is a product all the same.
-  const int64_t products = model.numel() - (a.tied ? 0 : a.vocab * a.hidden) -
-                           (a.family == Family::gpt2 ? a.max_positions * a.hidden : 0);
+  const int64_t products =
+      model.numel() - (a.tied ? 0 : a.vocab * a.hidden) - a.max_positions * a.hidden;
   return 6 * products + 12 * a.layers * a.heads * a.head_dim * seq_len;
 }
 

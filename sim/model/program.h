@@ -35,6 +35,9 @@ struct StageClass {
   int16_t slots = 1;
   int16_t output = 0;
   bool cuttable = false;  // a checkpoint may wrap it
+  // Its steps hold enter and exit of the stage's own module too (module 0).
+  bool enters_itself = false;
+  std::vector<int16_t> root_locals;  // variables that go when the root's forward returns
 };
 
 struct Stage {
@@ -43,6 +46,8 @@ struct Stage {
   uint32_t first_param = 0;  // that its steps' parameters count from
   bool loss = false;         // after the root's forward has returned
   bool detach = false;       // its output is detached from the graph
+  int32_t chunk = -1;  // head and loss of this slice of the sequence, after the root's forward
+  ModuleId inside;     // without a module of its own: whose forward runs it, if any
 };
 
 // What of a training run the forward depends on.
@@ -50,6 +55,7 @@ struct ProgramInput {
   int64_t micro_batch = 1;
   int64_t seq_len = 0;
   DType input = DType::fp32;  // stack and bag: type of the batch
+  int64_t chunks = 1;         // slices of the sequence that head and loss run on, one after another
   bool float_loss = true;     // the loss is computed in fp32: logits.float(), y.float()
 };
 

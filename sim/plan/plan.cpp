@@ -41,6 +41,15 @@ void resolve_reshard(ShardState& s, const Reshard& r, int64_t ranks) {
   }
 }
 
+std::string children_of(const Model& model, ModuleId m) {
+  std::string out;
+  for (uint32_t c = m.v + 1; c < model.modules[m.v].end; c = model.modules[c].end)
+    out += (out.empty() ? "" : ", ") + (model.modules[c].index < 0
+                                            ? model.modules[c].name
+                                            : std::to_string(model.modules[c].index));
+  return out;
+}
+
 }  // namespace
 
 int64_t local_numel(int64_t d0, int64_t rest, int64_t ranks, int64_t k) {
@@ -82,6 +91,12 @@ Plan build_plan(const Model& model, const Training& training) {
   plan.state_of.assign(model.modules.size(), -1);
   plan.group_of_param.assign(model.params.size(), -1);
 
+  if (const Checkpointing& c = training.checkpointing; !c.part.empty())
+    for (ModuleId b : model.blocks)
+      if (const ModuleId m = model.child(b, c.part); !m.valid() || !model.modules[m.v].callable())
+        throw Error("training.activation_checkpointing.part: module '" + model.module_name(b) +
+                        "' has no child module '" + c.part + "'",
+                    c.part_place, "its children are " + children_of(model, b));
   const std::vector<ParamPolicy> policies = param_policies(model, training);
   const Fsdp2Options& f = training.fsdp2;
   const std::vector<WrapCall> calls = wrap_calls(model, training);

@@ -176,7 +176,9 @@ struct Precision {
 
 struct Checkpointing {
   enum class Mode : uint8_t { none, full, selective_op, every_k } mode = Mode::none;
-  int64_t every = 1;       // every_k: blocks 0, k, 2k, ...
+  int64_t every = 1;  // every_k: blocks 0, k, 2k, ...
+  std::string part;   // around this child of each block; empty: around the block
+  Place part_place;
   bool around = false;     // the checkpoint goes around the wrapped modules, not inside them
   bool reentrant = false;  // checkpoint(use_reentrant=True)
 };
@@ -212,6 +214,8 @@ struct Training {
   Optimizer optimizer;
   std::vector<std::string> frozen;  // patterns of parameters that require no gradient
   double clip_grad_norm = 0;        // 0: gradients are not clipped
+  int64_t forwards = 1;             // whose losses are added before one backward
+  int64_t loss_chunks = 1;          // decoders: slices of the sequence that head and loss run on
   bool evaluate_after = false;      // a forward without gradients after the steps
   std::string allocator;            // PYTORCH_CUDA_ALLOC_CONF; memory level blocks
   Place allocator_place;            // where the scenario says so

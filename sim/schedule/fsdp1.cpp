@@ -339,7 +339,8 @@ void Fsdp1::prefetch(Unit& u) {
   target->prefetched = true;
 }
 
-void Fsdp1::root_pre_forward() {
+void Fsdp1::root_pre_forward(uint32_t state) {
+  if (!plan_.states[state].root) return;
   if (!initialized_) {
     // init_flat_param_attributes: storages are made to be freed, on the default stream.
     initialized_ = true;
@@ -385,7 +386,7 @@ bool Fsdp1::pre_forward(uint32_t state) {
   return !u.trains && grad_enabled_;
 }
 
-bool Fsdp1::post_forward(uint32_t state, bool output_requires_grad) {
+bool Fsdp1::post_forward(uint32_t state, ModuleId, bool output_requires_grad) {
   if (!plan_.states[state].group.valid()) return false;
   Unit& u = unit(state);
   if (u.state == TrainingState::backward_pre) return false;

@@ -41,9 +41,9 @@ class Fsdp1 final : public Runtime {
   bool differentiates(ParamId p) const override { return units_[piece_of_[p.v].first].trains; }
   bool casts_after_unshard() const override { return true; }
 
-  void root_pre_forward() override;
+  void root_pre_forward(uint32_t state) override;
   bool pre_forward(uint32_t state) override;
-  bool post_forward(uint32_t state, bool output_requires_grad) override;
+  bool post_forward(uint32_t state, ModuleId member, bool output_requires_grad) override;
   void pre_backward(uint32_t state) override;
   void post_backward(uint32_t state) override;  // _post_backward_reshard_only_hook
   void end_of_backward() override;

@@ -255,11 +255,26 @@ void Fsdp2::reshard(ParamGroup& g) {
   g.sharded_state = ShardedState::sharded;
 }
 
-void Fsdp2::root_pre_forward() {
+// The first state to run forward is the iteration's root: the whole model's, or inside backward one
+// that a checkpoint reruns.
+void Fsdp2::root_pre_forward(uint32_t s) {
   host_.make_streams();
   lazily_initialized_ = true;
-  if (iteration_root_) return;
-  iteration_root_ = true;
+  if (in_backward_[s]) {
+    // A rerun of a module whose pre_backward has run.
+    first_in_pass_ = true;
+    for_groups(s, [&](ParamGroup& g) {
+      if (g.sharded_state == ShardedState::unsharded) return;
+      unshard(g, training_.fsdp2.unshard_async_op);
+      wait_for_unshard(g);
+    });
+    return;
+  }
+  first_in_pass_ = host_.behaviour().casts_for_every_member ? !in_forward_[s] : to_run_[s].empty();
+  if (to_run_[s].empty()) to_run_[s] = plan_.states[s].modules;
+  in_forward_[s] = true;
+  if (!first_in_pass_ || iteration_root_ >= 0) return;
+  iteration_root_ = s;
   if (post_optim_event_.valid()) {
     host_.wait(kCopyIn, post_optim_event_);
     host_.wait(kAllGather, post_optim_event_);
@@ -289,9 +304,9 @@ void Fsdp2::unshard_before_forward() {
 }
 
 bool Fsdp2::pre_forward(uint32_t s) {
+  if (in_backward_[s]) return false;
   const ShardState& state = plan_.states[s];
-  const bool first = members_run_[s] == 0;
-  if (!first) return false;
+  if (!first_in_pass_) return false;
   for_groups(s, [&](ParamGroup& g) {
     g.training_state = TrainingState::forward;
     unshard(g, training_.fsdp2.unshard_async_op);
@@ -302,39 +317,44 @@ bool Fsdp2::pre_forward(uint32_t s) {
   return state.group.valid();
 }
 
-bool Fsdp2::post_forward(uint32_t s, bool) {
-  const ShardState& state = plan_.states[s];
-  if (++members_run_[s] < state.modules.size()) return false;
-  members_run_[s] = 0;
+bool Fsdp2::post_forward(uint32_t s, ModuleId member, bool) {
+  if (in_backward_[s]) return false;
+  // A list group's forward ends with the last of its members; one that runs alone ends nothing.
+  if (std::erase(to_run_[s], member) == 0 || !to_run_[s].empty()) return false;
+  in_forward_[s] = false;
   for_groups(s, [&](ParamGroup& g) { end_forward(g); });
-  if (state.root) {
+  if (iteration_root_ == s) {
+    force_complete_incomplete_states();
     release_held(false);
-    iteration_root_ = false;
+    iteration_root_ = -1;
   }
   return true;
 }
 
 void Fsdp2::end_forward(ParamGroup& g) {
-  reshard(g);
-  g.forward_indices.push_back(static_cast<uint32_t>(order_.size()));
-  order_.push_back(g.id.v);
+  // Inside backward a rerun's parameters stay for the module's own backward.
+  if (!final_queued_ || host_.behaviour().recompute_reshards) {
+    reshard(g);
+    g.forward_indices.push_back(static_cast<uint32_t>(order_.size()));
+    order_.push_back(g.id.v);
+  }
   g.training_state = TrainingState::idle;
 }
 
-std::vector<uint32_t> Fsdp2::complete_list_groups() {
-  std::vector<uint32_t> completed;
-  if (!host_.behaviour().completes_list_groups) return completed;
+void Fsdp2::force_complete_incomplete_states() {
+  if (!host_.behaviour().completes_list_groups) return;
   for (auto s = static_cast<uint32_t>(plan_.states.size()); s-- > 0;) {
-    if (members_run_[s] == 0 || members_run_[s] >= plan_.states[s].modules.size()) continue;
-    members_run_[s] = 0;
+    if (to_run_[s].empty() || plan_.states[s].root) continue;
+    to_run_[s].clear();
+    in_forward_[s] = false;
     for_groups(s, [&](ParamGroup& g) { end_forward(g); });
-    completed.push_back(s);
+    completed_.push_back(s);
   }
-  return completed;
 }
 
 void Fsdp2::pre_backward(uint32_t s) {
   final_queued_ = true;
+  in_backward_[s] = true;
   const ShardState& state = plan_.states[s];
   for_groups(s, [&](ParamGroup& g) {
     if (g.training_state == TrainingState::pre_backward) return;

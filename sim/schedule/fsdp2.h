@@ -46,13 +46,14 @@ class Fsdp2 : public Runtime {
 
   // FSDPState's hooks. Inputs that require a gradient get the post-backward node.
   bool differentiates(ParamId p) const override { return !model_.params[p.v].frozen; }
-  void root_pre_forward() override;
-  bool casts_inputs(uint32_t state) const override {
-    return members_run_[state] == 0 || host_.behaviour().casts_for_every_member;
+  void root_pre_forward(uint32_t state) override;
+  bool casts_inputs(uint32_t) const override {
+    return first_in_pass_ || host_.behaviour().casts_for_every_member;
   }
   bool pre_forward(uint32_t state) override;
-  bool post_forward(uint32_t state, bool output_requires_grad) override;
-  std::vector<uint32_t> complete_list_groups() override;
+  bool post_forward(uint32_t state, ModuleId member, bool output_requires_grad) override;
+  std::vector<uint32_t> completed_list_groups() override { return std::exchange(completed_, {}); }
+  bool widens_gradients(GroupId group) const override;
   void pre_backward(uint32_t state) override;
   void post_backward(uint32_t state) override;
   void end_of_backward() override {
@@ -173,7 +174,7 @@ class Fsdp2 : public Runtime {
     EventId work_end;                       // the pending all-gather's, where it is asynchronous
     BufferId all_reduce_buffer;             // kept to the final callback
     BufferId partial;                       // HSDP: reduced, not yet all-reduced
-    BufferId sharded_grad;                  // the storage that the parameters' .grad are views of
+    std::vector<BufferId> sharded_grads;    // by position: the storage that .grad is a view of
     std::vector<bool> has_grad;             // by position: .grad is set
     std::vector<Bytes> pinned_grad;         // by position: bytes of the host block it is in
     StreamId pinned_on = 0;                 // the stream that copied them
@@ -208,6 +209,7 @@ class Fsdp2 : public Runtime {
   void assign_grad(ParamGroup& g, const Reduction& r, BufferId grad, StreamId post);
   void offload_grad(ParamGroup& g, const Reduction& r, StreamId post);
   void free_reduced(ParamGroup& g, BufferId grad);
+  static bool holds_grads(const ParamGroup& g, BufferId storage);
   void drop_all_reduce_buffer(ParamGroup& g);
   void wait_for_post_backward(ParamGroup& g);
   void finish_group(ParamGroup& g);
@@ -247,7 +249,11 @@ class Fsdp2 : public Runtime {
   std::vector<Sharded> sharded_;
   std::vector<BufferId> ignored_grad_;  // by parameter
   std::vector<uint32_t> position_;      // by parameter: in its group
-  std::vector<uint32_t> members_run_;   // by state: members whose forward has run this pass
+  // By state: _modules_to_run_forward, and whether its training state is FORWARD or PRE_BACKWARD (from
+  // its pre_backward to the end of the backward).
+  std::vector<std::vector<ModuleId>> to_run_;
+  std::vector<bool> in_forward_, in_backward_;
+  bool first_in_pass_ = false;  // of the state whose pre-forward runs
 
   // FSDPCommContext.
   Held held_;
@@ -266,11 +272,13 @@ class Fsdp2 : public Runtime {
 
   EventId post_optim_event_;
   std::vector<std::pair<Bytes, BufferId>> persistent_;  // custom all-gather: outputs by size
-  bool iteration_root_ = false;
+  int64_t iteration_root_ = -1;                         // the state whose forward is the outermost
   bool final_queued_ = false;
   bool lazily_initialized_ = false;
   bool last_backward_ = true;
   void end_forward(ParamGroup& g);
+  void force_complete_incomplete_states();
+  std::vector<uint32_t> completed_;  // by the latest root's post_forward
 };
 
 }  // namespace shardsim

@@ -17,7 +17,15 @@ void Fsdp2::set_unsharded_grad(ParamId param, BufferId buffer, EventId) {
 
 void Fsdp2::set_grad(ParamGroup& g, uint32_t i, BufferId buffer) {
   const DType computed = compute_dtype(g.plan->params[i], training_.precision);
-  g.grads[i] = {buffer, g.accumulated ? reduce_ : computed};
+  g.grads[i] = {buffer, g.accumulated || widens_gradients(g.id) ? reduce_ : computed};
+}
+
+// pre_backward defers the cast to the reduce-scatter's copy-in. Members of a list group that run alone
+// have none (FSDPParamGroup._set_unsharded_grad_dtypes).
+bool Fsdp2::widens_gradients(GroupId group) const {
+  return group.valid() && host_.behaviour().completes_list_groups &&
+         bytes_of(reduce_) > bytes_of(compute_) &&
+         groups_[group.v].training_state == TrainingState::forward;
 }
 
 void Fsdp2::post_backward(uint32_t s) {
@@ -26,6 +34,9 @@ void Fsdp2::post_backward(uint32_t s) {
 }
 
 void Fsdp2::post_backward_group(ParamGroup& g) {
+  // Members of a list group that ran alone: no pre_backward came before.
+  const bool partial =
+      plan_.states[g.state].modules.size() > 1 && g.training_state == TrainingState::forward;
   g.training_state = TrainingState::post_backward;
   g.post_pending = !g.sync;
   const Behaviour& behaviour = host_.behaviour();
@@ -50,7 +61,9 @@ void Fsdp2::post_backward_group(ParamGroup& g) {
     host_.free(retained_.front().input);
     retained_.erase(retained_.begin());
   }
-  if (any) reduce(g);
+  if (!any) return;
+  reduce(g);
+  if (partial && behaviour.completes_list_groups) host_.wait(kCompute, g.post_event);
 }
 
 // Adds what this backward brought to what the unsynchronized ones before it left.
@@ -181,7 +194,7 @@ void Fsdp2::reduce(ParamGroup& g) {
 
   // The output is the sharded gradient itself where types agree.
   const bool stops_at_partial = hsdp() && !g.all_reduce;
-  const BufferId grad = x.sharded_grad[x.sharded_grad[0] == g.sharded_grad ? 1 : 0];
+  const BufferId grad = x.sharded_grad[holds_grads(g, x.sharded_grad[0]) ? 1 : 0];
   const BufferId output = stops_at_partial && !g.partial.valid()    ? x.partial
                           : reduce_ == stored_ && !stops_at_partial ? grad
                                                                     : x.output;
@@ -241,12 +254,17 @@ void Fsdp2::assign_grad(ParamGroup& g, const Reduction& x, BufferId grad, Stream
     free_reduced(g, grad);
     return;
   }
-  if (!g.sharded_grad.valid()) {
-    g.sharded_grad = grad;
-    g.has_grad = x.of;
-    return;
+  size_t had = 0, get = 0;
+  for (size_t i = 0; i < x.of.size(); ++i) {
+    if (!x.of[i]) continue;
+    ++get;
+    had += g.has_grad[i];
+    if (g.has_grad[i]) continue;
+    g.has_grad[i] = true;
+    g.sharded_grads[i] = grad;
   }
-  SHARDSIM_ASSERT(g.has_grad == x.of, "the same parameters get gradients in every micro-batch");
+  if (had == 0) return;
+  SHARDSIM_ASSERT(had == get, "the same parameters get gradients in every micro-batch");
   for (WorkId w : x.add_grad) host_.launch(post, w);
   free_reduced(g, grad);
 }
@@ -280,6 +298,11 @@ void Fsdp2::offload_grad(ParamGroup& g, const Reduction& x, StreamId post) {
     if (overlaps) g.offload_events.push_back(host_.record(post));
     g.has_grad[i] = !hook;
   }
+}
+
+bool Fsdp2::holds_grads(const ParamGroup& g, BufferId storage) {
+  return std::find(g.sharded_grads.begin(), g.sharded_grads.end(), storage) !=
+         g.sharded_grads.end();
 }
 
 void Fsdp2::drop_all_reduce_buffer(ParamGroup& g) {
@@ -326,6 +349,11 @@ void Fsdp2::end_reduction(ParamGroup& g, StreamId post) {
 
 void Fsdp2::root_post_backward_final_callback() {
   final_queued_ = false;
+  iteration_root_ = -1;
+  in_forward_.assign(in_forward_.size(), false);
+  in_backward_.assign(in_backward_.size(), false);
+  if (!host_.behaviour().finishes_state_by_state || last_backward_)
+    for (auto& members : to_run_) members.clear();
   const bool manual = training_.fsdp2.manual_finalization != ManualFinalization::no;
   const bool by_state = host_.behaviour().finishes_state_by_state;
   for (uint32_t s = 0; s < plan_.states.size(); ++s)
@@ -347,7 +375,6 @@ void Fsdp2::root_post_backward_final_callback() {
   if (by_state) {
     posts_.clear();
     if (!last_backward_) return;
-    members_run_.assign(members_run_.size(), 0);
     order_.clear();
     drop_retained();
     return;
@@ -436,10 +463,8 @@ void Fsdp2::drop_grads() {
     g.has_grad[i] = false;
     if (g.pinned_grad[i] > 0) host_.release_pinned(g.pinned_on, g.pinned_grad[i]);
     g.pinned_grad[i] = 0;
-    if (!g.sharded_grad.valid()) continue;
-    if (std::find(g.has_grad.begin(), g.has_grad.end(), true) != g.has_grad.end()) continue;
-    host_.free(g.sharded_grad);
-    g.sharded_grad = {};
+    const BufferId storage = std::exchange(g.sharded_grads[i], {});
+    if (storage.valid() && !holds_grads(g, storage)) host_.free(storage);
   }
 }
 

@@ -102,7 +102,9 @@ Fsdp2::Fsdp2(Host& host, const Model& model, const Plan& plan, const Training& t
     reduce = host.communicator(mesh.shard, 1, "shard (reduce-scatter)");
     if (two_meshes) second_reduce = host.communicator(second, 1, "second mesh (reduce-scatter)");
   }
-  members_run_.assign(plan.states.size(), 0);
+  to_run_.resize(plan.states.size());
+  in_forward_.assign(plan.states.size(), false);
+  in_backward_.assign(plan.states.size(), false);
   position_.assign(model.params.size(), 0);
   ignored_grad_.assign(model.params.size(), {});
   for (const Group& g : plan.groups)
@@ -208,6 +210,7 @@ void Fsdp2::define(ParamGroup& g) {
   g.grads.assign(n, {});
   g.unsynced.assign(n, {});
   g.has_grad.assign(n, false);
+  g.sharded_grads.assign(n, {});
   g.pinned_grad.assign(n, 0);
   if (g.communicates) {
     g.whole.ranks = ranks;

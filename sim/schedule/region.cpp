@@ -59,11 +59,21 @@ class RegionTape {
       : host_(&host), stage_(&stage), options_(options), group_(group), hooks_(hooks) {
     values_.resize(static_cast<size_t>(stage.slots));
     node_of_step_.assign(stage.steps.size(), Engine::kNone);
+    code_of_step_.assign(stage.steps.size(), 0);
+    find_checkpoint();
   }
 
   void run_forward(BufferId input, Region::Forward& result);
   void run_backward(const GradModes& modes, const GradForm& form, BufferId gradient,
                     Region::Backward& result);
+
+  // A reentrant checkpoint's second forward, on a tape of its own, and its backward.
+  void rerun(BufferId input, const GradModes& modes, const GradForm& form, BufferId gradient,
+             Region::Backward& result);
+  void release_checkpoint() {
+    if (cut_input_ >= 0) release(cut_input_);
+    cut_input_ = -1;
+  }
 
   void discard(bool keep_input);
 
@@ -116,8 +126,6 @@ class RegionTape {
   using Slots = std::array<int32_t, kMaxSlots>;
 
   bool direct() const { return hooks_ != nullptr; }
-  // Saved tensors are unpacked by a checkpoint.
-  bool unpacked() const { return options_.recompute != Recompute::none; }
 
   int32_t storage(BufferId b, Reloc reloc) {
     storages_.push_back({b, reloc, 1});
@@ -145,7 +153,18 @@ class RegionTape {
   Value run_op(OpKind op, const OpShape& shape, const std::array<int16_t, 3>& in,
                const std::array<int16_t, 3>& out, const std::array<int32_t, 2>& param,
                uint32_t step, Pass pass);
-  void run_cast(int16_t slot, DType to);
+  void run_cast(int16_t slot, DType to, Pass pass);
+  void find_checkpoint();
+  bool reentrant() const {
+    return options_.recompute == Recompute::reentrant && options_.grad_enabled;
+  }
+  bool makes_graph() const { return options_.grad_enabled && !reentrant(); }
+  bool recomputes() const {
+    return options_.recompute == Recompute::full || options_.recompute == Recompute::selective_op;
+  }
+  bool in_checkpoint(uint32_t step) const {
+    return recomputes() && step >= cut_begin_ && step < cut_end_;
+  }
   void recompute();
   bool must_save(uint32_t step) const;
   void collect(uint32_t param, const Grad& g);
@@ -170,14 +189,18 @@ class RegionTape {
   std::vector<Scope> scopes_;
   Engine engine_;
   std::vector<std::pair<uint32_t, Slots>> cached_;  // selective: step and its slots
-  std::vector<uint32_t> node_of_step_;
+  std::vector<uint32_t> node_of_step_, code_of_step_;
   std::shared_ptr<std::vector<OpCode>> codes_ = std::make_shared<std::vector<OpCode>>();
+  uint32_t cut_begin_ = 0, cut_end_ = 0;  // the checkpoint's steps
+  int16_t cut_slot_ = 0;                  // its input
+  int32_t cut_input_ = -1;                // held by it
   uint32_t last_saving_step_ = 0;
   uint32_t first_saving_node_ = 0;  // the last to run backward: the checkpoint's frame goes with it
   bool anything_saved_ = false;
   bool recompute_pending_ = false;
+  bool rerun_ = false;
   int32_t input_storage_ = -1;
-  bool input_held_ = false;  // by the checkpoint
+  Category made_ = Category::activations;
 
   GradModes modes_;
   std::vector<std::pair<uint32_t, Grad>> pending_;  // parameter gradients of the node that ran
@@ -201,9 +224,11 @@ RegionTape::Slots RegionTape::play(const std::vector<OpAction>& micros, Category
                                    Node* node, Engine::Grads* in) {
   Slots slots;
   slots.fill(-1);
+  // By the checkpoint that the node is in.
+  const bool unpacked = node != nullptr && in_checkpoint(node->step);
   for (size_t i = 0; i < micros.size(); ++i) {
     const OpAction& m = micros[i];
-    if (m.act == Act::release || (m.act == Act::release_unpacked && unpacked())) {
+    if (m.act == Act::release || (m.act == Act::release_unpacked && unpacked)) {
       if (node->saved[m.slot] >= 0) release(node->saved[m.slot]);
       node->saved[m.slot] = -1;
       continue;
@@ -252,7 +277,7 @@ bool RegionTape::must_save(uint32_t step) const {
   if (s.op == OpKind::attention) return true;
   if (s.op != OpKind::linear || s.shape.bias) return false;
   int count = 0;
-  for (uint32_t i = 0; i <= step; ++i) {
+  for (uint32_t i = cut_begin_; i <= step; ++i) {
     const Step& t = stage_->steps[i];
     if (t.what == Step::What::run && t.op == OpKind::linear && !t.shape.bias) ++count;
   }
@@ -274,13 +299,13 @@ RegionTape::Value RegionTape::run_op(OpKind op, const OpShape& shape,
       if (in[i] < 0) continue;
       const Value& v = values_[in[i]];
       x.in[i] = v.type;
-      x.in_grad[i] = v.grad && options_.grad_enabled;
+      x.in_grad[i] = v.grad && makes_graph();
       any_grad = any_grad || x.in_grad[i];
     }
     x.param = param[0] >= 0 && param[0] < 64 && (options_.kept >> param[0] & 1) ? options_.stored
                                                                                 : options_.param;
-    x.param_grad = param[0] >= 0 && options_.grad_enabled &&
-                   (param[0] >= 64 || !(options_.frozen >> param[0] & 1));
+    x.param_grad =
+        param[0] >= 0 && makes_graph() && (param[0] >= 64 || !(options_.frozen >> param[0] & 1));
     x.sms = options_.sms;
     x.behaviour = &host_->behaviour();
     any_grad = any_grad || x.param_grad;
@@ -309,14 +334,20 @@ RegionTape::Value RegionTape::run_op(OpKind op, const OpShape& shape,
       node = engine_.add(edges);
       nodes_.push_back(n);
       if (step < node_of_step_.size()) node_of_step_[step] = node;
-      if (!(*codes_)[code_index].saved.empty()) {
+      if (!(*codes_)[code_index].saved.empty() && in_checkpoint(step)) {
         if (!anything_saved_) first_saving_node_ = node;
         last_saving_step_ = step;
         anything_saved_ = true;
       }
     }
+    if (step < code_of_step_.size()) code_of_step_[step] = code_index;
+  } else if (step < code_of_step_.size()) {
+    code_index = code_of_step_[step];
   } else {
-    code_index = nodes_[node].code;
+    OpContext x;
+    x.in[0] = values_[in[0]].type;
+    codes_->push_back(op_code(op, shape, x));
+    code_index = static_cast<uint32_t>(codes_->size() - 1);
   }
   const OpCode& code = (*codes_)[code_index];
 
@@ -330,8 +361,7 @@ RegionTape::Value RegionTape::run_op(OpKind op, const OpShape& shape,
         from_cache = true;
       }
   if (!from_cache)
-    slots = play(code.forward,
-                 pass == Pass::recompute ? Category::recomputed_activations : Category::activations,
+    slots = play(code.forward, pass == Pass::recompute ? Category::recomputed_activations : made_,
                  pass != Pass::checkpointed);
   if (code.aliases_input) {
     slots.fill(-1);
@@ -357,7 +387,9 @@ RegionTape::Value RegionTape::run_op(OpKind op, const OpShape& shape,
   for (int i = code.outputs; i < kMaxSlots; ++i)
     if (slots[i] >= 0) release(slots[i]);
 
-  const bool grad = node != Engine::kNone;
+  // A rerun's cast makes no node; what it casts tells.
+  const bool grad =
+      node != Engine::kNone || (!first_run && step >= code_of_step_.size() && values_[in[0]].grad);
   Value result;
   for (int i = 0; i < code.outputs; ++i) {
     Value v;
@@ -374,12 +406,29 @@ RegionTape::Value RegionTape::run_op(OpKind op, const OpShape& shape,
   return result;
 }
 
-void RegionTape::run_cast(int16_t slot, DType to) {
+// A checkpoint around one module of the stage goes from its enter to its exit, hooks outside.
+void RegionTape::find_checkpoint() {
+  cut_end_ = static_cast<uint32_t>(stage_->steps.size());
+  if (options_.part == 0) return;
+  for (uint32_t i = 0; i < stage_->steps.size(); ++i) {
+    const Step& s = stage_->steps[i];
+    if (s.module != options_.part) continue;
+    if (s.what == Step::What::enter) {
+      cut_begin_ = i + 1;
+      cut_slot_ = s.in[0];
+    } else if (s.what == Step::What::exit) {
+      cut_end_ = i;
+    }
+  }
+}
+
+void RegionTape::run_cast(int16_t slot, DType to, Pass pass) {
   OpShape s;
   s.rows = 1;
   s.in = values_[slot].bytes / bytes_of(values_[slot].type);
   s.to = to;
-  run_op(OpKind::cast, s, {slot, -1, -1}, {slot, -1, -1}, {-1, -1}, UINT32_MAX, Pass::train);
+  run_op(OpKind::cast, s, {slot, -1, -1}, {slot, -1, -1}, {-1, -1}, UINT32_MAX,
+         pass == Pass::recompute ? pass : Pass::train);
 }
 
 void RegionTape::run_step(uint32_t index, Pass pass) {
@@ -399,12 +448,19 @@ void RegionTape::run_step(uint32_t index, Pass pass) {
       // Inside the module the argument is another tensor: its cast, behind a post-backward node.
       const int16_t in = step.in[0];
       scopes_.push_back({in, false, values_[in]});
-      if (hooks_->casts_input(values_[in].type)) {
-        run_cast(in, options_.param);
+      const auto cast_argument = [&] {
+        if (!hooks_->casts_input(values_[in].type)) return;
+        run_cast(in, options_.param, pass);
         scopes_.back().cast = true;
-      }
+      };
+      const bool late = hooks_->casts_after_unshard();
+      hooks_->root_pre_forward(step.module);
+      if (!late) cast_argument();
       const bool post_backward = hooks_->pre_forward(step.module);
-      for (GroupId unit : hooks_->take_views()) {
+      const std::vector<GroupId> made = hooks_->take_views();
+      if (late) cast_argument();
+      if (pass == Pass::recompute) return;  // its graph is thrown away
+      for (GroupId unit : made) {
         views_.emplace_back(unit, engine_.add({}));
         Node n;
         n.kind = NodeKind::views;
@@ -429,11 +485,12 @@ void RegionTape::run_step(uint32_t index, Pass pass) {
     case Step::What::exit: {
       if (!direct() || !hooks_->wrapped(step.module)) return;
       const int16_t out = step.out[0];
-      if (hooks_->post_forward(step.module, values_[out].grad) && values_[out].grad)
+      if (hooks_->post_forward(step.module, values_[out].grad) && values_[out].grad &&
+          pass != Pass::recompute)
         pre_hooks_.push_back({values_[out].node, step.module, false});
       if (hooks_->casts_output(values_[out].type)) {
         const int32_t narrow = values_[out].storage;
-        run_cast(out, hooks_->output_type());
+        run_cast(out, hooks_->output_type(), pass);
         release(narrow);
       }
       const Scope scope = scopes_.back();
@@ -451,21 +508,28 @@ void RegionTape::run_forward(BufferId input, Region::Forward& result) {
   if (options_.input_kept) hold(input_storage_);
   x.storage = input_storage_;
   x.type = options_.input;
-  x.bytes = host_->schedule().buffers[input.v].bytes;
-  x.grad = options_.input_grad && options_.grad_enabled;
+  x.bytes = options_.input_numel > 0 ? options_.input_numel * bytes_of(options_.input)
+                                     : host_->schedule().buffers[input.v].bytes;
+  x.grad = options_.input_grad && makes_graph();
   if (x.grad) {
     x.node = engine_.add({});
     Node n;
     n.kind = NodeKind::boundary;
     nodes_.push_back(n);
   }
-  const bool checkpointed = options_.recompute != Recompute::none && options_.grad_enabled;
-  if (checkpointed) {
-    hold(input_storage_);
-    input_held_ = true;
+  const bool checkpointed = recomputes() && options_.grad_enabled;
+  if (reentrant()) {
+    cut_input_ = input_storage_;
+    hold(cut_input_);
   }
-  for (uint32_t i = 0; i < stage_->steps.size(); ++i)
-    run_step(i, checkpointed ? Pass::checkpointed : Pass::train);
+  for (uint32_t i = 0; i < stage_->steps.size(); ++i) {
+    const bool inside = checkpointed && in_checkpoint(i);
+    if (inside && i == cut_begin_) {
+      cut_input_ = values_[cut_slot_].storage;
+      hold(cut_input_);
+    }
+    run_step(i, inside ? Pass::checkpointed : Pass::train);
+  }
   recompute_pending_ = checkpointed && anything_saved_;
 
   const Value& y = values_[stage_->output];
@@ -473,7 +537,12 @@ void RegionTape::run_forward(BufferId input, Region::Forward& result) {
   result.output = storages_[y.storage].buffer;
   result.type = y.type;
   result.numel = y.bytes / bytes_of(y.type);
-  result.requires_grad = y.grad;
+  result.requires_grad = reentrant() ? options_.input_grad : y.grad;
+  for (int16_t slot : stage_->root_locals) {
+    Value& v = values_[slot];
+    if (--storages_[v.storage].refs == 0) result.root_locals.push_back(storages_[v.storage].buffer);
+    v.storage = -1;
+  }
   // The caller's variable goes when the stage has returned; the caller frees the buffer itself.
   result.input_freed = --storages_[input_storage_].refs == 0;
   values_[0].storage = -1;
@@ -484,9 +553,10 @@ void RegionTape::run_forward(BufferId input, Region::Forward& result) {
 void RegionTape::recompute() {
   recompute_pending_ = false;
   for (Value& v : values_) v.storage = -1;
-  values_[0].storage = input_storage_;
-  hold(input_storage_);
-  for (uint32_t i = 0; i <= last_saving_step_; ++i) {
+  values_[cut_slot_].storage = cut_input_;
+  hold(cut_input_);
+  scopes_.clear();
+  for (uint32_t i = cut_begin_; i <= last_saving_step_; ++i) {
     const Step& step = stage_->steps[i];
     if (i == last_saving_step_ && step.what == Step::What::run) {
       // Saved inputs are packed before the operator runs: it stops there if it saves nothing else.
@@ -509,6 +579,10 @@ void RegionTape::recompute() {
     if (v.storage >= 0) release(v.storage);
     v.storage = -1;
   }
+  // It stopped inside these modules: their callers' arguments go too.
+  for (const Scope& s : scopes_)
+    if (s.cast) release(s.outer.storage);
+  scopes_.clear();
 }
 
 void RegionTape::execute(uint32_t n, Engine::Grads& in, Engine::Grads& out) {
@@ -526,6 +600,13 @@ void RegionTape::execute(uint32_t n, Engine::Grads& in, Engine::Grads& out) {
   }
   if (node.kind == NodeKind::boundary) {
     input_gradient_ = in[0];
+    // The rerun's input is a leaf: AccumulateGrad takes what is nobody else's, and copies the rest.
+    if (rerun_ && (in[0].expanded || storages_[in[0].storage].refs > 1)) {
+      input_gradient_ = {allocate(in[0].bytes, Category::backward), false, false, in[0].type,
+                         in[0].bytes};
+      launch(pointwise("copy", 2 * in[0].bytes));
+      release(in[0].storage);
+    }
     return;
   }
   if (node.kind == NodeKind::post_backward) {
@@ -533,8 +614,9 @@ void RegionTape::execute(uint32_t n, Engine::Grads& in, Engine::Grads& out) {
     out[0] = in[0];
     return;
   }
+  const bool unpacked = in_checkpoint(node.step);
+  if (recompute_pending_ && unpacked && !(*codes_)[node.code].saved.empty()) recompute();
   const OpCode* code = &(*codes_)[node.code];
-  if (recompute_pending_ && !code->saved.empty()) recompute();
   OpCode for_expanded;
   if (in[0].expanded && node.op == OpKind::linear) {
     OpContext x = node.context;
@@ -548,7 +630,7 @@ void RegionTape::execute(uint32_t n, Engine::Grads& in, Engine::Grads& out) {
       if (slots[i] >= 0) release(slots[i]);
       continue;
     }
-    if (code->passes_gradient) {
+    if (code->passes_gradient && slots[i] < 0) {
       out[i] = in[0];
       out[i].bytes = node.in_bytes[i];
       out[i].type = node.context.in[i];
@@ -573,7 +655,7 @@ void RegionTape::execute(uint32_t n, Engine::Grads& in, Engine::Grads& out) {
   // A recomputed tensor belongs to the local variable that unpacked it, and locals go last made first
   // when the function returns; an ordinary saved tensor goes with release_variables, after the
   // incoming gradient.
-  if (unpacked())
+  if (unpacked)
     for (int i = node.saved_count - 1; i >= 0; --i)
       if (node.saved[i] >= 0) release(node.saved[i]);
   // Autograd casts to the accumulator's type where a gradient leaves its node; a linear's weight has
@@ -591,14 +673,11 @@ void RegionTape::execute(uint32_t n, Engine::Grads& in, Engine::Grads& out) {
     if (slots[i] >= 0) release(slots[i]);
   for (const Grad& g : in)
     if (g.valid()) release(g.storage);
-  if (!unpacked())
+  if (!unpacked)
     for (int i = 0; i < node.saved_count; ++i)
       if (node.saved[i] >= 0) release(node.saved[i]);
   node.saved_count = 0;
-  if (input_held_ && n == first_saving_node_) {
-    release(input_storage_);
-    input_held_ = false;
-  }
+  if (n == first_saving_node_) release_checkpoint();
 }
 
 void RegionTape::accumulate(Grad& into, const Grad& g) {
@@ -625,7 +704,7 @@ void RegionTape::collect(uint32_t param, const Grad& g) {
     const BufferId made_in = storages_[g.storage].buffer;
     const EventId made = host_->record(kCompute, direct() ? Reloc::none : Reloc::backward);
     if (direct())
-      hooks_->set_grad(param, made_in, made);
+      hooks_->set_grad(param, made_in, false, made);
     else
       result_->grads.push_back({param, made_in, false, made});
     return;
@@ -652,7 +731,7 @@ void RegionTape::collect(uint32_t param, const Grad& g) {
   }
   const BufferId buffer = storages_[kept.storage].buffer;
   if (direct())
-    hooks_->set_grad(param, buffer, {});
+    hooks_->set_grad(param, buffer, cast, {});
   else
     result_->grads.push_back({param, buffer, cast, {}});
 }
@@ -675,7 +754,7 @@ void RegionTape::run_backward(const GradModes& modes, const GradForm& form, Buff
     if (step != UINT32_MAX)
       for (int32_t s : slots)
         if (s >= 0) release(s);
-  if (input_held_) release(input_storage_);
+  release_checkpoint();
   result.gradient = gradient;
   result.has_input_gradient = input_gradient_.valid();
   if (input_gradient_.valid()) {
@@ -684,6 +763,22 @@ void RegionTape::run_backward(const GradModes& modes, const GradForm& form, Buff
     result.input_form = {input_gradient_.expanded, input_gradient_.view,
                          result.passes_gradient && form.kept};
   }
+}
+
+// torch.utils.checkpoint's CheckpointFunction.backward, whose frame holds the gradient and the output.
+void RegionTape::rerun(BufferId input, const GradModes& modes, const GradForm& form,
+                       BufferId gradient, Region::Backward& result) {
+  rerun_ = true;
+  made_ = Category::recomputed_activations;
+  local_ = Reloc::backward;
+  Region::Forward forward;
+  run_forward(input, forward);
+  const int32_t output = values_[stage_->output].storage;
+  GradForm held = form;
+  held.kept = true;
+  run_backward(modes, held, gradient, result);
+  release(output);
+  if (!form.kept) release(incoming_);
 }
 
 // Nodes go from the last to the first, each with what it saved.
@@ -695,17 +790,22 @@ void RegionTape::discard(bool keep_input) {
   for (const auto& [step, slots] : cached_)
     for (int32_t s : slots)
       if (s >= 0) release(s);
-  if (input_held_) release(input_storage_);
+  release_checkpoint();
 }
 
 Region::Region(Host& host, const StageClass& stage, const RegionOptions& options, GroupId group,
                ModuleHooks* hooks, BufferId input)
     : host_(host),
+      stage_(&stage),
+      options_(options),
       group_(group),
-      shared_(hooks == nullptr),
+      hooks_(hooks),
       tape_(std::make_unique<RegionTape>(host, stage, options, group, hooks)) {
-  if (!shared_) {
+  if (hooks_) {
+    const bool graph = options.grad_enabled && options.recompute != Recompute::reentrant;
+    hooks_->set_grad_enabled(graph);
     tape_->run_forward(input, forward_);
+    hooks_->set_grad_enabled(options.grad_enabled);
     return;
   }
   // `input` is the first instance's: its size is what counts.
@@ -721,7 +821,7 @@ Region::~Region() = default;
 Region::Backward Region::discard(bool keep_input) {
   Backward result;
   result.gradient = forward_.output;
-  if (!shared_) {
+  if (hooks_) {
     tape_->discard(keep_input);
     return result;
   }
@@ -734,17 +834,31 @@ Region::Backward Region::discard(bool keep_input) {
   return result;
 }
 
+void Region::run_backward(RegionTape& tape, const GradModes& modes, const GradForm& form,
+                          BufferId gradient, Backward& result) {
+  if (options_.recompute != Recompute::reentrant) {
+    tape.run_backward(modes, form, gradient, result);
+    return;
+  }
+  RegionOptions o = options_;
+  o.recompute = Recompute::none;
+  o.input_kept = true;
+  RegionTape again(host_, *stage_, o, group_, hooks_);
+  again.rerun(forward_.input, modes, form, gradient, result);
+  tape.release_checkpoint();
+}
+
 Region::Backward Region::backward(const GradModes& modes, const GradForm& form, BufferId gradient) {
   Backward result;
-  if (!shared_) {
-    tape_->run_backward(modes, form, gradient, result);
+  if (hooks_) {
+    run_backward(*tape_, modes, form, gradient, result);
     return result;
   }
   RegionTape tape = *tape_;
   const uint32_t span = host_.begin_span();
   result.begin = host_.buffers();
   result.first_event = host_.events();
-  tape.run_backward(modes, form, gradient, result);
+  run_backward(tape, modes, form, gradient, result);
   result.end = host_.buffers();
   result.events = host_.events() - result.first_event;
   result.span = host_.end_span(span);

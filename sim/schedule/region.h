@@ -19,7 +19,12 @@
 
 namespace shardsim {
 
-enum class Recompute : uint8_t { none, full, selective_op };
+enum class Recompute : uint8_t {
+  none,
+  full,
+  selective_op,
+  reentrant,  // the forward makes no graph; in backward it runs again and makes one of its own
+};
 
 // How a parameter's gradient is kept.
 enum class GradMode : uint8_t {
@@ -39,11 +44,13 @@ struct RegionOptions {
   DType param = DType::fp32;   // the parameters as the forward sees them
   DType reduce = DType::fp32;  // of accumulated gradients (GradMode first and add)
   bool grad_enabled = true;
+  int64_t input_numel = 0;     // of an input that is a slice of its buffer; 0: all of it
   bool input_grad = false;     // the input requires a gradient
   bool input_kept = false;     // somebody else holds the input throughout
   bool shared_params = false;  // other stages read its parameters: no gradient is accumulated here
   bool flat_grads = false;  // gradients go into a flat one: handed over as they are, with an event
   Recompute recompute = Recompute::none;
+  uint32_t part = 0;     // the checkpoint goes around this module of the stage; 0: around it all
   uint64_t frozen = 0;   // bit p: parameter p of the stage requires no gradient
   uint64_t kept = 0;     // bit p: it is in the type it is stored in, not in `param`
   uint64_t ignored = 0;  // bit p: nothing shards it, and its gradient stays in its type
@@ -60,7 +67,12 @@ class ModuleHooks {
   virtual bool casts_input(DType type) const = 0;
   virtual bool casts_output(DType type) const = 0;
   virtual DType output_type() const = 0;
-  // True if the inputs that require a gradient get a post-backward node.
+  virtual void set_grad_enabled(bool enabled) = 0;
+  virtual bool casts_after_unshard() const = 0;
+  // Before the inputs are cast.
+  virtual void root_pre_forward(uint32_t module) = 0;
+  // True if the inputs that require a gradient get a post-backward node. Called again where a
+  // checkpoint reruns the module; its post_forward too, unless the rerun stops inside the module.
   virtual bool pre_forward(uint32_t module) = 0;
   // True if the output's gradient is to call pre_backward.
   virtual bool post_forward(uint32_t module, bool output_requires_grad) = 0;
@@ -70,7 +82,7 @@ class ModuleHooks {
   virtual GradMode grad_mode(uint32_t param) const = 0;
   // A parameter's gradient (relative to the stage's first parameter) is in this buffer; flat_grads:
   // `made` was recorded behind its node.
-  virtual void set_grad(uint32_t param, BufferId buffer, EventId made) = 0;
+  virtual void set_grad(uint32_t param, BufferId buffer, bool cast, EventId made) = 0;
   // Flat parameters: those whose views pre_forward has made, once; that of a parameter; and the
   // backward of the views.
   virtual std::vector<GroupId> take_views() = 0;
@@ -117,6 +129,8 @@ class Region {
     int64_t numel = 0;
     bool requires_grad = false;
     bool input_freed = false;  // nothing holds the input once the caller's variable is gone
+    // Variables of the root's forward that nothing else holds: they go when it returns.
+    std::vector<BufferId> root_locals;
   };
   const Forward& forward() const { return forward_; }
 
@@ -139,8 +153,13 @@ class Region {
 
  private:
   Host& host_;
+  const StageClass* stage_;
+  RegionOptions options_;
   GroupId group_;
-  bool shared_;
+  ModuleHooks* hooks_;  // none: shared
+  void run_backward(RegionTape& tape, const GradModes& modes, const GradForm& form,
+                    BufferId gradient, Backward& result);
+
   std::unique_ptr<RegionTape> tape_;  // as the forward left it
   Forward forward_;
 };

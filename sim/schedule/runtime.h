@@ -35,6 +35,9 @@ class Runtime {
   // The gradients of a group come in the reduce type (autograd has cast them as they arrived) rather
   // than as computed.
   virtual void set_gradients_in_reduce_type(GroupId, bool) {}
+  // Whether a group's gradients are cast to a wider reduce type as they arrive, though they are reduced
+  // in this backward.
+  virtual bool widens_gradients(GroupId) const { return false; }
   // Explicit unshards, once the batch is there.
   virtual void unshard_before_forward() {}
   // Parameters' gradients go into a flat gradient: autograd hands each over with an event and
@@ -49,14 +52,16 @@ class Runtime {
   virtual bool casts_inputs(uint32_t) const { return true; }
 
   // Hooks, by state. A list group's are called for every member.
-  virtual void root_pre_forward() = 0;  // before the root's inputs are cast
+  // Before the inputs are cast. A checkpoint that reruns a module calls this, pre_forward and
+  // post_forward again, inside backward.
+  virtual void root_pre_forward(uint32_t state) = 0;
   // True: inputs that require a gradient call post_backward when they have it.
   virtual bool pre_forward(uint32_t state) = 0;
   // True: the output's gradient is to call pre_backward.
-  virtual bool post_forward(uint32_t state, bool output_requires_grad) = 0;
-  // At the root's post_forward: list groups with members that have not run end their forward.
-  // Returns their states, whose pre_backward the root's output is to call.
-  virtual std::vector<uint32_t> complete_list_groups() { return {}; }
+  virtual bool post_forward(uint32_t state, ModuleId member, bool output_requires_grad) = 0;
+  // States of list groups with members that have not run, whose forward the latest post_forward of
+  // the root has ended: the root's output is to call their pre_backward too.
+  virtual std::vector<uint32_t> completed_list_groups() { return {}; }
   virtual void pre_backward(uint32_t state) = 0;
   virtual void post_backward(uint32_t state) = 0;
   // Every node of the backward has run.

@@ -27,8 +27,9 @@ bool is_float(DType t) { return t == DType::fp32 || t == DType::bf16 || t == DTy
 bool same(const RegionOptions& a, const RegionOptions& b) {
   return a.input == b.input && a.param == b.param && a.reduce == b.reduce &&
          a.grad_enabled == b.grad_enabled && a.input_grad == b.input_grad &&
-         a.input_kept == b.input_kept && a.shared_params == b.shared_params &&
-         a.flat_grads == b.flat_grads && a.recompute == b.recompute && a.frozen == b.frozen &&
+         a.input_numel == b.input_numel && a.input_kept == b.input_kept &&
+         a.shared_params == b.shared_params && a.flat_grads == b.flat_grads &&
+         a.recompute == b.recompute && a.part == b.part && a.frozen == b.frozen &&
          a.kept == b.kept && a.ignored == b.ignored && a.stored == b.stored && a.sms == b.sms;
 }
 
@@ -52,6 +53,19 @@ std::unique_ptr<Runtime> make_runtime(Host& host, const Model& model, const Plan
   if (training.strategy == Strategy::fsdp1)
     return std::make_unique<Fsdp1>(host, model, plan, training, sms);
   return std::make_unique<Fsdp2>(host, model, plan, training, sms);
+}
+
+// The class with enter and exit of the stage's own module around its steps.
+StageClass with_own(const StageClass& c) {
+  StageClass out = c;
+  Step enter, exit;
+  enter.what = Step::What::enter;
+  enter.in[0] = 0;
+  exit.what = Step::What::exit;
+  exit.out[0] = c.output;
+  out.steps.insert(out.steps.begin(), enter);
+  out.steps.push_back(exit);
+  return out;
 }
 
 }  // namespace
@@ -82,13 +96,16 @@ class TrainingProgram::Impl : public ViewListener {
       for (const Step& step : program_.classes[s.cls].steps)
         if (step.what == Step::What::run && step.param[0] >= 0)
           for (int32_t p : step.param)
-            if (p >= 0) ++uses_[shared(s.first_param + static_cast<uint32_t>(p)).v];
+            if (p >= 0)
+              uses_[shared(s.first_param + static_cast<uint32_t>(p)).v] += training_.forwards;
     pending_grad_.assign(model.params.size(), BufferId{});
     pending_made_.assign(model.params.size(), EventId{});
-    instances_.resize(program_.stages.size());
+    passes_.resize(static_cast<size_t>(training_.forwards));
+    for (Pass& p : passes_) p.stages.resize(program_.stages.size());
     group_of_stage_.resize(program_.stages.size());
     for (size_t i = 0; i < program_.stages.size(); ++i)
-      group_of_stage_[i] = group_of(program_.stages[i].module);
+      group_of_stage_[i] = group_of(program_.stages[i].module.valid() ? program_.stages[i].module
+                                                                      : program_.stages[i].inside);
     OpContext context;
     context.behaviour = &host_.behaviour();
     const OpCode batch = op_code(OpKind::input, input_step().shape, context);
@@ -102,6 +119,9 @@ class TrainingProgram::Impl : public ViewListener {
     w.bytes = 4;
     w.name = "fill";
     fill_work_ = host_.work(w);
+    w.bytes = 12;
+    w.name = "add";
+    add_losses_work_ = host_.work(w);
   }
 
   void initialize();
@@ -118,9 +138,7 @@ class TrainingProgram::Impl : public ViewListener {
   };
   using Engine = Autograd<Grad>;
   void execute(uint32_t n, Engine::Grads& in, Engine::Grads& out);
-  void accumulate(Grad&, const Grad&) {
-    SHARDSIM_ASSERT(false, "stages form a chain: one gradient arrives at each");
-  }
+  void accumulate(Grad& into, const Grad& g);
   void routed(uint32_t) {}
 
  private:
@@ -130,6 +148,7 @@ class TrainingProgram::Impl : public ViewListener {
     int64_t numel = 0;
     uint32_t node = Engine::kNone;
     bool grad = false;
+    bool kept = false;  // a slice of a tensor that somebody else holds
   };
   // A region shared by the stages that are alike.
   struct Shared {
@@ -161,9 +180,22 @@ class TrainingProgram::Impl : public ViewListener {
     Instance main, cast_in, cast_out;
     std::unique_ptr<Region> direct;
     std::unique_ptr<ModuleHooks> hooks;
+    BufferId sum;                          // of the losses up to this stage's
+    std::unique_ptr<StageClass> with_own;  // the class with its own module's enter and exit
   };
+  class Hooks;
   struct Node {
-    enum class Kind : uint8_t { leaf, region, direct, post_backward, views } kind = Kind::leaf;
+    enum class Kind : uint8_t {
+      leaf,
+      region,
+      direct,
+      post_backward,
+      views,
+      add,   // of two losses, or of one and 0
+      split  // the root's output into slices
+    } kind = Kind::leaf;
+    Region* region_of = nullptr;  // direct, with its hooks
+    Hooks* hooks = nullptr;
     Instance* instance = nullptr;
     uint32_t stage = 0;  // region, direct
     uint32_t state = 0;  // post_backward
@@ -175,12 +207,18 @@ class TrainingProgram::Impl : public ViewListener {
     uint32_t state = 0;
     bool post_backward = false;
   };
-  class Hooks;
   void views_made(GroupId unit) override;
   void edges_to_views(uint32_t stage, Engine::Edges& edges) const;
+  // What one of the forwards before a backward has of its own.
+  struct Pass {
+    std::vector<StageInstances> stages;
+    StageInstances root;
+    std::map<uint32_t, StageInstances> ancestors;  // by module, below the root
+    BufferId total;                                // of its loss and those before it
+  };
 
   static ProgramInput input_of(const Training& t) {
-    return {t.micro_batch, t.seq_len, t.input_dtype, t.float_logits && t.float_loss};
+    return {t.micro_batch, t.seq_len, t.input_dtype, t.loss_chunks, t.float_logits && t.float_loss};
   }
   const Step& input_step() const { return program_.classes[program_.stages[0].cls].steps[0]; }
   ParamId shared(uint32_t p) const {
@@ -203,7 +241,10 @@ class TrainingProgram::Impl : public ViewListener {
     return p.output && is_float(x.type) && x.type != *p.output;
   }
 
-  Value forward();
+  Value forward(int64_t passes);
+  void begin_slices(const Stage& stage, const Value& x);
+  Value slice(const Stage& stage, const Value& x) const;
+  Value add_losses(const Value* total, const Value& loss, BufferId& sum);
   void discard_graph(uint32_t node);
   void micro_batch(int step, int64_t k, bool last);
   void enter(ModuleId m, Value& x, StageInstances& at, std::vector<Value>& leaving);
@@ -216,12 +257,17 @@ class TrainingProgram::Impl : public ViewListener {
   int32_t find_shared(const StageClass* cls, const RegionOptions& options, const Value& x,
                       GroupId group, int64_t cast_numel, DType cast_to);
   void drop_input(const Value& x);
-  bool interior_wraps(const Stage& s) const;
+  bool interior_wraps(const Stage& s, bool own) const;
+  void choose_checkpoint(ModuleId block, RegionOptions& o) const;
   void deliver(uint32_t stage, const RegionGrad& g, uint32_t shift, uint32_t event_shift);
-  GradMode mode_of(GroupId g) const { return g.valid() ? grad_mode_[g.v] : GradMode::steal; }
+  GradMode mode_of(GroupId g) const {
+    if (!g.valid()) return GradMode::steal;
+    return grad_mode_[g.v] == GradMode::steal && fsdp_.widens_gradients(g) ? GradMode::first
+                                                                           : grad_mode_[g.v];
+  }
   GradMode mode_of(ParamId p) const {
     const int32_t g = plan_.group_of_param[p.v];
-    return g < 0 ? ignored_mode_ : grad_mode_[static_cast<size_t>(g)];
+    return g < 0 ? ignored_mode_ : mode_of(GroupId{static_cast<uint32_t>(g)});
   }
   void choose_grad_modes();
   std::vector<StateTensor> state_tensors(bool optimizer) const;
@@ -244,10 +290,9 @@ class TrainingProgram::Impl : public ViewListener {
   std::vector<uint32_t> seen_;          // by parameter: gradients so far
   std::vector<BufferId> pending_grad_;  // of parameters read more than once
   std::vector<EventId> pending_made_;   // flattens_gradients only
-  std::vector<StageInstances> instances_;
+  std::vector<Pass> passes_;
+  size_t pass_ = 0;
   std::vector<GroupId> group_of_stage_;
-  StageInstances root_instances_;
-  std::map<uint32_t, StageInstances> ancestor_instances_;  // by module, below the root
   std::vector<std::unique_ptr<StageClass>> cast_classes_;
   std::vector<Shared> shared_;
 
@@ -259,9 +304,14 @@ class TrainingProgram::Impl : public ViewListener {
   Hooks* inside_ = nullptr;      // of the stage that is being emitted where it stands
   std::vector<ModuleId> open_;   // modules whose forward is running, above the stages
   BufferId batch_, ones_, input_grad_;
-  BufferId root_input_;  // a cast of the batch, held until the root's forward returns
+  Value whole_;  // the root's output, of which head and loss take slices
+  uint32_t split_ = Engine::kNone;
+  std::vector<Grad> slice_grads_;  // but the first that arrived
+  BufferId whole_grad_;
+  std::vector<BufferId> root_locals_;  // freed when the root's forward returns
+  BufferId root_input_;                // a cast of the batch, held until the root's forward returns
   bool root_input_unsaved_ = false;
-  WorkId batch_work_, fill_work_;
+  WorkId batch_work_, fill_work_, add_losses_work_, cat_work_;
   std::vector<ParamPolicy> policies_;  // by parameter
   std::vector<GradMode> grad_mode_;    // by group
   GradMode ignored_mode_ = GradMode::steal;
@@ -274,8 +324,8 @@ class TrainingProgram::Impl : public ViewListener {
 // Hooks of wrapped modules inside a stage.
 class TrainingProgram::Impl::Hooks : public ModuleHooks {
  public:
-  Hooks(Impl& program, uint32_t stage)
-      : p_(program), stage_(stage), top_(program.program_.stages[stage].module) {}
+  Hooks(Impl& program, uint32_t stage, bool own)
+      : p_(program), stage_(stage), top_(program.program_.stages[stage].module), own_(own) {}
   bool wrapped(uint32_t m) const override { return p_.plan_.state_of[top_.v + m] >= 0; }
   bool casts_input(DType type) const override {
     Value v;
@@ -288,17 +338,20 @@ class TrainingProgram::Impl::Hooks : public ModuleHooks {
     return p_.casts_output(v);
   }
   DType output_type() const override { return *p_.training_.precision.output; }
+  void set_grad_enabled(bool enabled) override { p_.fsdp_.set_grad_enabled(enabled); }
+  bool casts_after_unshard() const override { return p_.fsdp_.casts_after_unshard(); }
+  void root_pre_forward(uint32_t m) override { p_.fsdp_.root_pre_forward(state(m)); }
   bool pre_forward(uint32_t m) override { return p_.fsdp_.pre_forward(state(m)); }
   bool post_forward(uint32_t m, bool output_requires_grad) override {
-    return p_.fsdp_.post_forward(state(m), output_requires_grad);
+    return p_.fsdp_.post_forward(state(m), ModuleId{top_.v + m}, output_requires_grad);
   }
   void pre_backward(uint32_t m) override { p_.fsdp_.pre_backward(state(m)); }
   void post_backward(uint32_t m) override { p_.fsdp_.post_backward(state(m)); }
   GradMode grad_mode(uint32_t param) const override {
     return p_.mode_of(p_.shared(p_.program_.stages[stage_].first_param + param));
   }
-  void set_grad(uint32_t param, BufferId buffer, EventId made) override {
-    p_.deliver(stage_, {param, buffer, false, made}, 0, 0);
+  void set_grad(uint32_t param, BufferId buffer, bool cast, EventId made) override {
+    p_.deliver(stage_, {param, buffer, cast, made}, 0, 0);
   }
   std::vector<GroupId> take_views() override { return std::exchange(made_, {}); }
   GroupId unit_of(uint32_t param) const override {
@@ -310,7 +363,7 @@ class TrainingProgram::Impl::Hooks : public ModuleHooks {
   // True if the unit is of a module inside the stage.
   bool takes(GroupId unit) {
     for (ModuleId m : p_.plan_.groups[unit.v].modules)
-      if (m.v <= top_.v || m.v >= p_.model_.modules[top_.v].end) return false;
+      if (m.v < top_.v + (own_ ? 0 : 1) || m.v >= p_.model_.modules[top_.v].end) return false;
     made_.push_back(unit);
     return true;
   }
@@ -320,6 +373,7 @@ class TrainingProgram::Impl::Hooks : public ModuleHooks {
   Impl& p_;
   uint32_t stage_;
   ModuleId top_;
+  bool own_;  // the stage's own module is entered inside it
   std::vector<GroupId> made_;
 };
 
@@ -365,9 +419,9 @@ void TrainingProgram::Impl::initialize() {
   host_.flush();
 }
 
-bool TrainingProgram::Impl::interior_wraps(const Stage& s) const {
+bool TrainingProgram::Impl::interior_wraps(const Stage& s, bool own) const {
   if (!s.module.valid()) return false;
-  for (uint32_t m = s.module.v + 1; m < model_.modules[s.module.v].end; ++m)
+  for (uint32_t m = s.module.v + (own ? 0 : 1); m < model_.modules[s.module.v].end; ++m)
     if (plan_.state_of[m] >= 0) return true;
   return false;
 }
@@ -413,6 +467,7 @@ TrainingProgram::Impl::Value TrainingProgram::Impl::play_forward(
   shift[static_cast<size_t>(Reloc::input)] = x.buffer.v - f.input.v;
   host_.play(f.span, shift, group);
   input_freed = f.input_freed;
+  for (BufferId b : f.root_locals) root_locals_.push_back({b.v + at.begin - f.begin});
   Value y;
   y.buffer = {f.output.v + at.begin - f.begin};
   y.type = f.type;
@@ -435,7 +490,7 @@ TrainingProgram::Impl::Value TrainingProgram::Impl::play_forward(
 
 // The caller's variable goes; the batch stays with the training loop, a cast of it with the root.
 void TrainingProgram::Impl::drop_input(const Value& x) {
-  if (x.buffer == batch_) return;
+  if (x.buffer == batch_ || x.kept) return;
   if (x.buffer == root_input_) {
     root_input_unsaved_ = true;
     return;
@@ -449,7 +504,8 @@ void TrainingProgram::Impl::cast(Value& x, DType to, Instance& at, GroupId group
   RegionOptions o;
   o.input = x.type;
   o.input_grad = x.grad;
-  o.input_kept = x.buffer == batch_;
+  o.input_kept = x.buffer == batch_ || x.kept;
+  if (x.kept) o.input_numel = x.numel;
   o.grad_enabled = grad_enabled_;
   o.sms = sms_;
   bool freed = false;
@@ -464,7 +520,7 @@ void TrainingProgram::Impl::enter(ModuleId m, Value& x, StageInstances& at,
   if (s < 0) return;
   const auto state = static_cast<uint32_t>(s);
   const bool root = plan_.states[state].root, late = fsdp_.casts_after_unshard();
-  if (root) fsdp_.root_pre_forward();
+  fsdp_.root_pre_forward(state);
   const bool cast_now = late ? root && training_.fsdp1.cast_root_forward_inputs && needs_cast(x)
                              : casts(x) && fsdp_.casts_inputs(state);
   if (cast_now) {
@@ -490,13 +546,16 @@ void TrainingProgram::Impl::enter(ModuleId m, Value& x, StageInstances& at,
 }
 
 void TrainingProgram::Impl::exit(ModuleId m, Value& x, StageInstances& at) {
+  if (m.v == 0) {
+    for (BufferId b : root_locals_) host_.free(b);
+    root_locals_.clear();
+  }
   const int32_t s = plan_.state_of[m.v];
   if (s < 0) return;
   const auto state = static_cast<uint32_t>(s);
-  if (plan_.states[state].root)
-    for (uint32_t list : fsdp_.complete_list_groups())
-      if (x.grad) pre_hooks_.push_back({x.node, list, false});
-  if (fsdp_.post_forward(state, x.grad) && x.grad) pre_hooks_.push_back({x.node, state, false});
+  if (fsdp_.post_forward(state, m, x.grad) && x.grad) pre_hooks_.push_back({x.node, state, false});
+  for (uint32_t list : fsdp_.completed_list_groups())
+    if (x.grad) pre_hooks_.push_back({x.node, list, false});
   if (casts_output(x)) {
     std::vector<Value> leaving;
     cast(x, *training_.precision.output, at.cast_out, plan_.states[state].group, leaving);
@@ -509,20 +568,48 @@ void TrainingProgram::Impl::exit(ModuleId m, Value& x, StageInstances& at) {
   }
 }
 
+void TrainingProgram::Impl::choose_checkpoint(ModuleId block, RegionOptions& o) const {
+  const Checkpointing& c = training_.checkpointing;
+  const auto index =
+      std::find(model_.blocks.begin(), model_.blocks.end(), block) - model_.blocks.begin();
+  switch (c.mode) {
+    case Checkpointing::Mode::none: return;
+    case Checkpointing::Mode::full: o.recompute = Recompute::full; break;
+    case Checkpointing::Mode::selective_op: o.recompute = Recompute::selective_op; break;
+    case Checkpointing::Mode::every_k:
+      if (index % c.every != 0) return;
+      o.recompute = Recompute::full;
+      break;
+  }
+  if (c.reentrant) o.recompute = Recompute::reentrant;
+  if (c.part.empty()) return;
+  const ModuleId part = model_.child(block, c.part);
+  SHARDSIM_ASSERT(part.valid(), "every block has the part, which the plan checks");
+  o.part = part.v - block.v;
+}
+
 void TrainingProgram::Impl::run_stage(uint32_t index, Value& x) {
   const Stage& stage = program_.stages[index];
   const StageClass& cls = program_.classes[stage.cls];
-  StageInstances& at = instances_[index];
+  if (stage.inside.valid() && cls.steps[0].op == OpKind::cast && x.type == cls.steps[0].shape.to)
+    return;
+  StageInstances& at = passes_[pass_].stages[index];
   const GroupId group = group_of_stage_[index];
   std::vector<Value> leaving;
-  if (stage.module.valid()) enter(stage.module, x, at, leaving);
-
   RegionOptions o;
+  if (cls.cuttable) choose_checkpoint(stage.module, o);
+  // The hooks of the stage's own module are called among its steps.
+  const bool around =
+      training_.checkpointing.around && o.recompute != Recompute::none && o.part == 0;
+  const bool outside = stage.module.valid() && !around && !cls.enters_itself;
+  if (outside) enter(stage.module, x, at, leaving);
+
   o.input = x.type;
   o.param = training_.precision.compute.value_or(training_.precision.storage);
   o.reduce = reduce_dtype(training_);
   o.input_grad = x.grad;
-  o.input_kept = x.buffer == batch_;
+  o.input_kept = x.buffer == batch_ || x.kept;
+  if (stage.chunk >= 0 && x.buffer == whole_.buffer) o.input_numel = x.numel;
   o.grad_enabled = grad_enabled_;
   o.sms = sms_;
   o.flat_grads = fsdp_.flattens_gradients();
@@ -540,44 +627,31 @@ void TrainingProgram::Impl::run_stage(uint32_t index, Value& x) {
     if (step.what == Step::What::run && step.param[0] >= 0 &&
         uses_[shared(stage.first_param + static_cast<uint32_t>(step.param[0])).v] > 1)
       o.shared_params = true;
-  if (cls.cuttable) {
-    const auto block =
-        static_cast<int64_t>(std::find(model_.blocks.begin(), model_.blocks.end(), stage.module) -
-                             model_.blocks.begin());
-    switch (training_.checkpointing.mode) {
-      case Checkpointing::Mode::none: break;
-      case Checkpointing::Mode::full: o.recompute = Recompute::full; break;
-      case Checkpointing::Mode::selective_op: o.recompute = Recompute::selective_op; break;
-      case Checkpointing::Mode::every_k:
-        if (block % training_.checkpointing.every == 0) o.recompute = Recompute::full;
-        break;
-    }
-  }
   const Value in = x;
   bool input_freed = false;
   // Wrapped modules inside, or parameters whose gradients meet those of other stages: the runtime has
   // its say between the stage's operators, so it is emitted where it stands.
-  const bool wraps = interior_wraps(stage);
-  if (wraps || o.shared_params) {
-    if (wraps && o.recompute != Recompute::none)
-      throw Error(
-          "activation_checkpointing: this build cannot play a checkpoint around modules "
-          "that are wrapped themselves",
-          {}, "wrap the blocks (wrap: {policy: per_block}) or switch checkpointing off");
-    at.hooks = std::make_unique<Hooks>(*this, index);
+  if (interior_wraps(stage, !outside) || o.shared_params) {
+    at.hooks = std::make_unique<Hooks>(*this, index, !outside);
+    if (around && !at.with_own) at.with_own = std::make_unique<StageClass>(with_own(cls));
     inside_ = static_cast<Hooks*>(at.hooks.get());
-    at.direct = std::make_unique<Region>(host_, cls, o, group, at.hooks.get(), x.buffer);
+    at.direct = std::make_unique<Region>(host_, around ? *at.with_own : cls, o, group,
+                                         at.hooks.get(), x.buffer);
     inside_ = nullptr;
     const Region::Forward& f = at.direct->forward();
     input_freed = f.input_freed;
+    root_locals_.insert(root_locals_.end(), f.root_locals.begin(), f.root_locals.end());
     Engine::Edges edges;
     if (x.grad) edges[0] = {x.node, 0};
     edges_to_views(index, edges);
     Node n;
     n.kind = Node::Kind::direct;
+    n.region_of = at.direct.get();
+    n.hooks = static_cast<Hooks*>(at.hooks.get());
     n.stage = index;
     n.input = x.buffer;
     x.buffer = f.output;
+    x.kept = false;
     x.type = f.type;
     x.numel = f.numel;
     x.grad = f.requires_grad;
@@ -585,7 +659,7 @@ void TrainingProgram::Impl::run_stage(uint32_t index, Value& x) {
   } else {
     x = play_forward(at.main, &cls, o, x, index, group, 0, DType::fp32, input_freed);
   }
-  if (stage.module.valid()) exit(stage.module, x, at);
+  if (outside) exit(stage.module, x, at);
   if (stage.detach && x.grad) {
     discard_graph(x.node);
     x.grad = false;
@@ -619,8 +693,8 @@ void TrainingProgram::Impl::deliver(uint32_t stage, const RegionGrad& g, uint32_
     pending_grad_[p.v] =
         fsdp_.sum_grads(pending_grad_[p.v], pending_made_[p.v], buffer, {g.made.v + event_shift});
     pending_made_[p.v] = {};
-  } else if (g.cast) {
-    // The cast is nobody else's and no view: the second is added to it in place.
+  } else if (g.cast || seen_[p.v] > 2) {
+    // A cast and a sum are nobody else's and no view: the next is added to them in place.
     host_.launch(kCompute, host_.work(add));
     host_.free(buffer);
   } else {
@@ -638,6 +712,28 @@ void TrainingProgram::Impl::deliver(uint32_t stage, const RegionGrad& g, uint32_
   } else {
     fsdp_.set_unsharded_grad(p, pending_grad_[p.v], {});
   }
+}
+
+// Slices' gradients wait for each other at the split; those of the batch are added.
+void TrainingProgram::Impl::accumulate(Grad& into, const Grad& g) {
+  if (whole_.buffer.valid()) {
+    slice_grads_.push_back(g);
+    return;
+  }
+  const Buffer& b = host_.schedule().buffers[batch_.v];
+  Work w;
+  w.bytes = 3 * b.bytes;
+  w.name = "add";
+  Grad sum = into;
+  const bool in_place = !into.form.expanded && !into.form.view && !into.form.kept;
+  if (!in_place) {
+    sum = {host_.buffer(b.bytes, kCompute, Category::gradients), {}};
+    host_.alloc(sum.buffer);
+  }
+  host_.launch(kCompute, host_.work(w));
+  if (!in_place && !into.form.kept) host_.free(into.buffer);
+  if (!g.form.kept) host_.free(g.buffer);
+  into = sum;
 }
 
 void TrainingProgram::Impl::execute(uint32_t n, Engine::Grads& in, Engine::Grads& out) {
@@ -670,9 +766,30 @@ void TrainingProgram::Impl::execute(uint32_t n, Engine::Grads& in, Engine::Grads
       out[0] = in[0];
       return;
     case Node::Kind::direct: {
-      const Region::Backward b =
-          instances_[node.stage].direct->backward({}, in[0].form, in[0].buffer);
+      inside_ = node.hooks;
+      const Region::Backward b = node.region_of->backward({}, in[0].form, in[0].buffer);
+      inside_ = nullptr;
       if (b.has_input_gradient) out[0] = {b.input_gradient, b.input_form};
+      return;
+    }
+    case Node::Kind::add: out[0] = out[1] = in[0]; return;
+    case Node::Kind::split: {
+      if (!whole_grad_.valid()) {
+        Bytes bytes = host_.schedule().buffers[in[0].buffer.v].bytes;
+        for (const Grad& g : slice_grads_) bytes += host_.schedule().buffers[g.buffer.v].bytes;
+        whole_grad_ = host_.buffer(bytes, kCompute, Category::backward);
+        Work w;
+        w.kernel = KernelClass::cat;
+        w.bytes = 2 * bytes;
+        w.name = "cat";
+        cat_work_ = host_.work(w);
+      }
+      host_.alloc(whole_grad_);
+      host_.launch(kCompute, cat_work_);
+      host_.free(in[0].buffer);
+      for (const Grad& g : slice_grads_) host_.free(g.buffer);
+      slice_grads_.clear();
+      out[0] = {whole_grad_, {}};
       return;
     }
     case Node::Kind::region: break;
@@ -723,8 +840,54 @@ void TrainingProgram::Impl::execute(uint32_t n, Engine::Grads& in, Engine::Grads
               b.input_form};
 }
 
-// One forward, from making the batch to the loss.
-TrainingProgram::Impl::Value TrainingProgram::Impl::forward() {
+// The root has returned `x`, which head and loss take slices of. The first slice, whose head runs last
+// in backward, keeps it where it is kept for that.
+void TrainingProgram::Impl::begin_slices(const Stage& stage, const Value& x) {
+  whole_ = x;
+  const bool casts_it = plan_.state_of[stage.module.v] >= 0 && casts(x);
+  whole_.kept = !grad_enabled_ || casts_it || model_.params[stage.first_param].frozen;
+  split_ = Engine::kNone;
+  if (!x.grad) return;
+  Engine::Edges edges;
+  edges[0] = {x.node, 0};
+  Node n;
+  n.kind = Node::Kind::split;
+  n.output = x.buffer;
+  split_ = add_node(edges, n);
+}
+
+TrainingProgram::Impl::Value TrainingProgram::Impl::slice(const Stage& stage,
+                                                          const Value& x) const {
+  const OpShape& shape = program_.classes[stage.cls].steps[0].shape;
+  Value y = x;
+  y.numel = shape.rows * shape.in;
+  y.node = split_;
+  y.kept = x.kept || stage.chunk > 0;
+  return y;
+}
+
+// `total` is null for Python's sum, which starts from 0.
+TrainingProgram::Impl::Value TrainingProgram::Impl::add_losses(const Value* total,
+                                                               const Value& loss, BufferId& sum) {
+  if (!sum.valid()) sum = host_.buffer(bytes_of(loss.type), kCompute, Category::activations);
+  Value out = loss;
+  out.buffer = sum;
+  host_.alloc(sum);
+  host_.launch(kCompute, add_losses_work_);
+  host_.free(loss.buffer);
+  if (total) host_.free(total->buffer);
+  if (!loss.grad) return out;
+  Engine::Edges edges;
+  edges[0] = {loss.node, 0};
+  if (total) edges[1] = {total->node, 0};
+  Node n;
+  n.kind = Node::Kind::add;
+  out.node = add_node(edges, n);
+  return out;
+}
+
+// From making the batch to the loss, or the sum of several passes' losses.
+TrainingProgram::Impl::Value TrainingProgram::Impl::forward(int64_t passes) {
   engine_.clear();
   nodes_.clear();
   previous_.clear();
@@ -737,44 +900,62 @@ TrainingProgram::Impl::Value TrainingProgram::Impl::forward() {
   host_.alloc(batch_);
   host_.launch(kCompute, batch_work_);
   if (grad_enabled_) fsdp_.unshard_before_forward();
-  Value x;
-  x.buffer = batch_;
+  Value batch;
+  batch.buffer = batch_;
   const OpShape& shape = input_step().shape;
-  x.type = shape.to;
-  x.numel = shape.rows * shape.in;
+  batch.type = shape.to;
+  batch.numel = shape.rows * shape.in;
   if (model_.architecture.input_grad && grad_enabled_) {
-    x.grad = true;
-    x.node = add_node({}, {});
+    batch.grad = true;
+    batch.node = add_node({}, {});
   }
-  const auto ancestors_to = [&](ModuleId m) {
+  Value x;
+  const auto ancestors_to = [&](const Stage& s) {
     // Modules above the stage: leave those it is not in, enter the others.
     std::vector<ModuleId> path;
-    for (ModuleId a = m.valid() ? model_.modules[m.v].parent : ModuleId{}; a.valid();
-         a = model_.modules[a.v].parent)
+    for (ModuleId a = s.chunk >= 0       ? ModuleId{}
+                      : s.module.valid() ? model_.modules[s.module.v].parent
+                                         : s.inside;
+         a.valid(); a = model_.modules[a.v].parent)
       path.push_back(a);
     std::reverse(path.begin(), path.end());
     size_t common = 0;
     while (common < open_.size() && common < path.size() && open_[common] == path[common]) ++common;
     while (open_.size() > common) {
       StageInstances& at =
-          open_.back().v == 0 ? root_instances_ : ancestor_instances_[open_.back().v];
+          open_.back().v == 0 ? passes_[pass_].root : passes_[pass_].ancestors[open_.back().v];
       exit(open_.back(), x, at);
       open_.pop_back();
     }
     for (size_t i = common; i < path.size(); ++i) {
-      StageInstances& at = path[i].v == 0 ? root_instances_ : ancestor_instances_[path[i].v];
+      StageInstances& at =
+          path[i].v == 0 ? passes_[pass_].root : passes_[pass_].ancestors[path[i].v];
       std::vector<Value> leaving;
       enter(path[i], x, at, leaving);
       for (const Value& v : leaving) drop_input(v);
       open_.push_back(path[i]);
     }
   };
-  for (uint32_t i = 1; i < program_.stages.size(); ++i) {
-    ancestors_to(program_.stages[i].module);
-    run_stage(i, x);
+  Value total;
+  for (pass_ = 0; pass_ < static_cast<size_t>(passes); ++pass_) {
+    x = batch;
+    whole_ = {};
+    Value loss;  // of the slices so far
+    for (uint32_t i = 1; i < program_.stages.size(); ++i) {
+      const Stage& stage = program_.stages[i];
+      ancestors_to(stage);
+      if (stage.chunk == 0 && stage.module.valid()) begin_slices(stage, x);
+      if (stage.chunk >= 0 && stage.module.valid()) x = slice(stage, whole_);
+      run_stage(i, x);
+      if (stage.chunk >= 0 && !stage.module.valid())
+        x = loss = add_losses(stage.chunk > 0 ? &loss : nullptr, x, passes_[pass_].stages[i].sum);
+    }
+    if (whole_.buffer.valid() && whole_.kept) host_.free(whole_.buffer);
+    total = pass_ == 0 ? x : add_losses(&total, x, passes_[pass_].total);
   }
-  loss_ = x.buffer;
-  return x;
+  pass_ = 0;
+  loss_ = total.buffer;
+  return total;
 }
 
 // The graph that ends at this node goes without a backward, from its end to its beginning.
@@ -783,7 +964,7 @@ void TrainingProgram::Impl::discard_graph(uint32_t n) {
     const Node& node = nodes_[n];
     // A cast of the batch stays with the root, whose forward is running.
     const bool keeps_input = node.input == root_input_;
-    if (node.kind == Node::Kind::direct) instances_[node.stage].direct->discard(keeps_input);
+    if (node.kind == Node::Kind::direct) node.region_of->discard(keeps_input);
     if (node.kind != Node::Kind::region) continue;
     if (keeps_input) root_input_unsaved_ = true;
     Shared& s = shared_[static_cast<size_t>(node.instance->shared)];
@@ -824,7 +1005,7 @@ void TrainingProgram::Impl::choose_grad_modes() {
 void TrainingProgram::Impl::micro_batch(int step, int64_t k, bool last) {
   fsdp_.begin_micro_batch(last);
   choose_grad_modes();
-  const Value loss = forward();
+  const Value loss = forward(training_.forwards);
   const std::string name = "step" + std::to_string(step) + "." + std::to_string(k) + ".";
   host_.mark(name + "after_forward", step, false);
 
@@ -884,7 +1065,7 @@ void TrainingProgram::Impl::step() {
 
 void TrainingProgram::Impl::evaluate() {
   grad_enabled_ = false;
-  forward();
+  forward(1);
   host_.mark("after_eval", -1, training_.fsdp2.state_dict != SavedState::none);
   host_.free(loss_);
   grad_enabled_ = true;

@@ -19,6 +19,7 @@ constexpr int64_t kMostSeqLen = 1 << 24;
 constexpr int64_t kMostGradAccum = 1 << 16;
 constexpr int64_t kMostRanks = 1 << 17;
 constexpr int64_t kMostBlocks = 10'000;
+constexpr int64_t kMostForwards = 64;
 constexpr size_t kMostParameters = 100'000;
 constexpr int64_t kMostHidden = 1 << 20;
 constexpr int64_t kMostFfn = 1 << 22;

@@ -13,6 +13,37 @@ namespace {
 
 using nlohmann::json;
 
+// ModelArgs of torch.testing's Transformer.
+void read_model_args(const json& args, Scenario& s) {
+  Architecture& a = s.model;
+  const auto size = [](const char* key, int64_t& to, int64_t high) {
+    return Reader([key, &to, high](const json& v) {
+      to = whole(std::string("model.args.") + key, v, 1, high);
+    });
+  };
+  const auto only = [](const char* key, const json& value) {
+    return Reader([key, value](const json& v) {
+      if (v != value) skip(std::string("model.args.") + key, v);
+    });
+  };
+  a.tied = true;
+  read("model.args.", args,
+       {{"n_layers", size("n_layers", a.layers, kMostBlocks)},
+        {"vocab_size", size("vocab_size", a.vocab, kMostFeatures)},
+        {"max_seq_len", size("max_seq_len", a.max_positions, kMostFeatures)},
+        {"dim", size("dim", a.hidden, kMostHidden)},
+        {"n_heads", size("n_heads", a.heads, kMostHeads)},
+        {"dropout_p", only("dropout_p", 0.0)},
+        {"use_attn_mask", only("use_attn_mask", true)},
+        {"weight_tying", [&](const json& v) { a.tied = flag("model.args.weight_tying", v); }}});
+  if (!args.contains("dropout_p")) skip("model.args.dropout_p", 0.1);  // its default
+  if (a.layers < 1 || a.vocab < 1 || a.max_positions < 1 || a.heads < 1 || a.hidden % a.heads != 0)
+    skip("model.args", args);
+  a.kv_heads = a.heads;
+  a.head_dim = a.hidden / a.heads;
+  a.ffn = 4 * a.hidden;
+}
+
 std::vector<std::string> name_parts(const std::string& key, const json& v) {
   std::vector<std::string> out;
   for (const json& part : list(key, v, 0, kMostParameters)) {
@@ -33,8 +64,12 @@ void read_model(const json& m, Scenario& s) {
   a.model_type = kind;
   a.name = kind;
   const bool llama = kind == "llama", stack = kind == "stack", bag = kind == "bag";
-  if (!llama && !stack && !bag) skip("model.kind", m["kind"]);
-  a.family = llama ? Family::llama : stack ? Family::stack : Family::bag;
+  const bool transformer = kind == "transformer";
+  if (!llama && !stack && !bag && !transformer) skip("model.kind", m["kind"]);
+  a.family = llama         ? Family::llama
+             : stack       ? Family::stack
+             : transformer ? Family::transformer
+                           : Family::bag;
   const auto size = [](const char* key, int64_t& to, int64_t high) {
     return Reader(
         [key, &to, high](const json& v) { to = whole(std::string("model.") + key, v, 1, high); });
@@ -43,7 +78,9 @@ void read_model(const json& m, Scenario& s) {
     return Reader([key, &to](const json& v) { to = flag(std::string("model.") + key, v); });
   };
   Readers readers{{"kind", [](const json&) {}}, {"hidden", size("hidden", a.hidden, kMostHidden)}};
-  if (llama) {
+  if (transformer) {
+    readers["args"] = [&](const json& v) { read_model_args(v, s); };
+  } else if (llama) {
     readers["ffn"] = size("ffn", a.ffn, kMostFfn);
     readers["layers"] = size("layers", a.layers, kMostBlocks);
     readers["heads"] = size("heads", a.heads, kMostHeads);
@@ -51,6 +88,12 @@ void read_model(const json& m, Scenario& s) {
     readers["head_dim"] = size("head_dim", a.head_dim, kMostHeads);
     readers["vocab"] = size("vocab", a.vocab, kMostFeatures);
     readers["tied"] = truth("tied", a.tied);
+    readers["chunked_head"] = [&](const json& v) {
+      const int64_t n = whole("model.chunked_head", v, 0, kMostSeqLen);
+      s.training.loss_chunks = std::max<int64_t>(n, 1);
+      // One slice still runs outside the model's forward.
+      if (n == 1) skip("model.chunked_head", v);
+    };
   } else {
     readers["input_grad"] = truth("input_grad", a.input_grad);
     readers["root_linear"] = [&](const json& v) { a.root_first = linear("model.root_linear", v); };
@@ -94,6 +137,10 @@ void read_model(const json& m, Scenario& s) {
   const auto required = [&](const char* key, bool there) {
     if (!there) skip(std::string("model.") + key, m.value(key, json()));
   };
+  if (transformer) {
+    if (a.layers < 1) skip("model.args", json());
+    return;
+  }
   required("hidden", a.hidden > 0);
   if (!llama) {
     required("blocks", !a.linear_blocks.empty() || !a.bag_blocks.empty());
@@ -202,6 +249,7 @@ void read_case(const json& c, RecordedProgram& r) {
       {"micro_batch",
        [&](const json& v) { t.micro_batch = whole("micro_batch", v, 1, kMostMicroBatch); }},
       {"seq_len", [&](const json& v) { t.seq_len = whole("seq_len", v, 1, kMostSeqLen); }},
+      {"forwards", [&](const json& v) { t.forwards = whole("forwards", v, 1, kMostForwards); }},
       {"grad_accum",
        [&](const json& v) { t.grad_accum = whole("grad_accum", v, 1, kMostGradAccum); }},
       {"storage", [&](const json& v) { t.precision.storage = dtype("storage", v); }},
@@ -294,6 +342,12 @@ void read_case(const json& c, RecordedProgram& r) {
            t.checkpointing.every = 2;
          } else if (mode == "selective_op") {
            t.checkpointing.mode = Checkpointing::Mode::selective_op;
+         } else if (mode == "inside_mlp") {
+           t.checkpointing.mode = Checkpointing::Mode::full;
+           t.checkpointing.part = "mlp";
+         } else if (mode == "around") {
+           t.checkpointing.mode = Checkpointing::Mode::full;
+           t.checkpointing.around = true;
          } else {
            skip("activation_checkpointing", v);
          }
@@ -450,7 +504,7 @@ void read_environment(const json& e, Scenario& s) {
 Scenario bounded(Scenario s) {
   s.cluster.gpu.memory_gbps = 1e6;
   Architecture& a = s.model;
-  if (a.family != Family::llama && a.family != Family::gpt2)
+  if (!takes_tokens(a.family))
     a.layers = static_cast<int64_t>(
         std::max({a.linear_blocks.size(), a.bag_blocks.size(), a.calls.size()}));
   return s;
@@ -480,6 +534,10 @@ RecordedProgram recorded_program(const json& program, const json& environment,
       read_fsdp1_case(program, r);
     else
       skip("runner", json(runner));
+    if (s.training.loss_chunks > 1 && s.training.micro_batch > 1)
+      skip("micro_batch", json(s.training.micro_batch));
+    if (s.model.max_positions > 0 && s.training.seq_len > s.model.max_positions)
+      skip("seq_len", json(s.training.seq_len));
     if (s.training.mesh.world() > kMostRanks) skip("replicate", json(s.training.mesh.replicate));
     s.cluster.gpus_per_node = 8;
     s.cluster.nodes = static_cast<int>(ceil_div(s.training.mesh.world(), 8));

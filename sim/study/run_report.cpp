@@ -61,8 +61,7 @@ ModelFacts model_facts(const Scenario& scenario, const Model& model) {
   f.params = model.numel();
   f.flops_per_token = static_cast<double>(model_flops_per_token(model, scenario.training.seq_len));
   f.hardware_flops_per_token = f.flops_per_token;
-  const bool decoder =
-      model.architecture.family == Family::llama || model.architecture.family == Family::gpt2;
+  const bool decoder = takes_tokens(model.architecture.family);
   f.mfu_definition = decoder ? "6 (N - embedding) + 12 layers heads head_dim seq_len FLOPs a token "
                                "over the dense peak of the compute type (torchtitan)"
                              : "6 N FLOPs a row over the dense peak of the compute type";
@@ -76,9 +75,8 @@ StepReport run_report(const Scenario& scenario, const Simulation& s) {
   run.strategy = t.strategy == Strategy::fsdp1 ? "fsdp1" : "fsdp2";
   run.cluster = scenario.cluster;
   run.world = t.mesh.world();
-  const bool decoder =
-      scenario.model.family == Family::llama || scenario.model.family == Family::gpt2;
-  run.tokens_per_step = t.micro_batch * t.grad_accum * (decoder ? t.seq_len : 1);
+  const bool decoder = takes_tokens(scenario.model.family);
+  run.tokens_per_step = t.micro_batch * t.grad_accum * t.forwards * (decoder ? t.seq_len : 1);
   const DType compute = compute_dtype(t.precision);
   run.peak_tflops = peak_tflops(scenario.cluster.gpu, compute);
   run.compute_dtype = name_of(compute);
