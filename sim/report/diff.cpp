@@ -36,8 +36,7 @@ std::string what_of(const Schedule& s, const Vertex& v) {
 class StepParts {
  public:
   StepParts(const DiffSide& side, const UnitOf& units)
-      : side_(side),
-        schedule_(*side.schedule),
+      : schedule_(*side.schedule),
         trace_(*side.trace),
         units_(units),
         graph_(build_graph(schedule_)),
@@ -51,6 +50,7 @@ class StepParts {
     Phase phase = Phase::forward;
     std::string what;
     int unit = -1;
+    // NOLINTNEXTLINE(modernize-use-nullptr): clang-tidy 14 misreads a defaulted comparison
     friend auto operator<=>(const Key&, const Key&) = default;
   };
 
@@ -113,7 +113,6 @@ class StepParts {
     return Phase::optimizer;
   }
 
-  const DiffSide& side_;
   const Schedule& schedule_;
   const Trace& trace_;
   const UnitOf& units_;
