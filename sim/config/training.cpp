@@ -53,7 +53,10 @@ Reshard read_reshard(const Value& value, const Mesh& mesh) {
     value.fail_expected("default, true, false or a number of ranks");
   const int64_t ranks = value.whole(1, mesh.shard);
   if (mesh.shard % ranks != 0)
-    value.fail(fmt::format("{} does not divide the {} ranks that shard", ranks, mesh.shard));
+    value.fail(fmt::format("{} does not divide the {} ranks that shard", ranks, mesh.shard),
+               fmt::format("PyTorch: \"If passing reshard_after_forward as an int, it should be a "
+                           "factor of {}, not {}\"",
+                           mesh.shard, ranks));
   if (ranks == 1) return {Reshard::Kind::no, 0};
   if (ranks == mesh.shard) return {Reshard::Kind::yes, 0};
   return {Reshard::Kind::to, ranks};

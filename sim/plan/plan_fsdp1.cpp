@@ -32,24 +32,26 @@ void check_mesh(const Training& t) {
   const std::string name = torch_name(s);
   const std::string replicas = std::to_string(t.mesh.replicate);
   if (hybrid(s) && t.mesh.replicate < 2)
-    throw Error("fsdp1.sharding_strategy: " + name + " needs a mesh of replicas and shards",
-                t.fsdp1_place,
-                "PyTorch: \"Manual wrapping with ShardingStrategy." + name +
-                    " requires explicit specification of process group or device_mesh.\"; set "
-                    "mesh.replicate to 2 or more");
+    throw Error(
+        "training.fsdp1.sharding_strategy: " + name + " needs a mesh of replicas and shards",
+        t.fsdp1_place,
+        "PyTorch: \"Manual wrapping with ShardingStrategy." + name +
+            " requires explicit specification of process group or device_mesh.\"; set "
+            "mesh.replicate to 2 or more");
   if (!hybrid(s) && t.mesh.replicate > 1)
-    throw Error("fsdp1.sharding_strategy: " + name + " with a mesh of " + replicas + " replicas",
-                t.fsdp1_place,
-                "PyTorch accepts it without a word and takes the mesh's first dimension alone as "
-                "its process group: gradients are reduced over " +
-                    replicas + " ranks, and the others' never. Use hybrid_shard, or one replica");
+    throw Error(
+        "training.fsdp1.sharding_strategy: " + name + " with a mesh of " + replicas + " replicas",
+        t.fsdp1_place,
+        "PyTorch accepts it without a word and takes the mesh's first dimension alone as "
+        "its process group: gradients are reduced over " +
+            replicas + " ranks, and the others' never. Use hybrid_shard, or one replica");
   if (hybrid(s) && t.mesh.shard < 2)
-    throw Error("fsdp1.sharding_strategy: " + name + " with one rank a replica", t.fsdp1_place,
-                "PyTorch: \"FSDP is switching to use `NO_SHARD` instead of ShardingStrategy." +
-                    name +
-                    " since the world size is 1.\", and reduces over that one rank only. Use "
-                    "no_shard with mesh.shard " +
-                    replicas);
+    throw Error(
+        "training.fsdp1.sharding_strategy: " + name + " with one rank a replica", t.fsdp1_place,
+        "PyTorch: \"FSDP is switching to use `NO_SHARD` instead of ShardingStrategy." + name +
+            " since the world size is 1.\", and reduces over that one rank only. Use "
+            "no_shard with mesh.shard " +
+            replicas);
 }
 
 void refuse_containers(const Model& model, ModuleId m) {
