@@ -129,9 +129,14 @@ Plan build_plan(const Model& model, const Training& training) {
         const uint32_t shared = p.alias.valid() ? p.alias.v : i;
         if (plan.group_of_param[shared] >= first) continue;  // a second name in the same group
         if (plan.group_of_param[shared] >= 0)
-          throw Error("wrap: parameter '" + model.param_name({i}) + "' shares its storage with '" +
-                          model.param_name({shared}) + "', which is in another group",
-                      {}, "PyTorch 2.15 raises ValueError; put both modules in one group");
+          throw Error(
+              "wrap: parameter '" + model.param_name({i}) + "' shares its storage with '" +
+                  model.param_name({shared}) + "', which is in another group",
+              {},
+              "PyTorch 2.15: \"... is shared with a parameter already managed by another FSDP "
+              "group. For "
+              "shared/tied parameters, use fully_shard([module_a, module_b]) to place them in the "
+              "same FSDP group.\"");
         auto group = static_cast<size_t>(first);
         while (group < plan.groups.size() && plan.groups[group].second_mesh != policy.second_mesh)
           ++group;
