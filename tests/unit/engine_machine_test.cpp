@@ -146,23 +146,23 @@ TEST(EngineMachine, WaitUnlessDone) {
   EXPECT_EQ(calls(1), (std::pair<int64_t, int64_t>{10, 10}));
 }
 
-// The host waits, then pays for the call.
+// A synchronizing call's own cost runs while the host waits.
 TEST(EngineMachine, HostWaits) {
   HandSchedule h;
   const uint32_t e = h.event();
   h.kernel(0, 30);   // host 0
   h.kernel(1, 100);  // host 2
   h.record(0, e);    // host 4
-  h.host_wait(e);    // host 30 + 2
-  h.kernel(2, 1);    // 32
-  h.stream_sync(2);  // 34: stream 2 is idle since 33; host 36
-  h.kernel(2, 1);    // 36
-  h.stream_sync(1);  // 102 + 2
-  h.kernel(0, 50);   // 104
-  h.kernel(2, 5);    // 106
-  h.device_sync();   // 154 + 2
-  h.kernel(1, 1);    // 156
-  EXPECT_EQ(us(play(h, Time::us(2)).start), (L{0, 2, 32, 36, 104, 106, 156}));
+  h.host_wait(e);    // 6 + 2, but not before 30
+  h.kernel(2, 1);    // 30
+  h.stream_sync(2);  // stream 2 is idle since 31: host 32 + 2
+  h.kernel(2, 1);    // 34
+  h.stream_sync(1);  // 36 + 2, but not before 102
+  h.kernel(0, 50);   // 102
+  h.kernel(2, 5);    // 104
+  h.device_sync();   // 106 + 2, but not before 152
+  h.kernel(1, 1);    // 152
+  EXPECT_EQ(us(play(h, Time::us(2)).start), (L{0, 2, 30, 34, 102, 104, 152}));
 }
 
 // Pinned blocks have power-of-two sizes; one is taken again when its copy has ended at host time, the
@@ -180,14 +180,14 @@ TEST(EngineMachine, PinnedBlocks) {
   copy(600, 10);   // 1024 B too, the first is in use until 110: made at 30; copy issued 40; host 60
   copy(2000, 10);  // 2048 B: made at 60; copy issued 70; host 90
   h.record(0, e);  // host 90
-  h.host_wait(e);  // host 100 -> 130 + 10
-  copy(1024, 10);  // 140: the first is free since 110: no call; copy issued 140; host 160
-  copy(513, 10);   // 160: the second, free since 120
-  copy(1024, 10);  // 180: the fourth use's block: free since 150
-  copy(512, 10);   // 200: 512 B, made; copy issued 210
+  h.host_wait(e);  // host 100 + 10, but not before 130
+  copy(1024, 10);  // 130: the first is free since 110: no call; copy issued 130; host 150
+  copy(513, 10);   // 150: the second, free since 120
+  copy(1024, 10);  // 170: the fourth use's block: free since 140
+  copy(512, 10);   // 190: 512 B, made; copy issued 200
   const Trace t = play(h, Time::us(10));
-  EXPECT_EQ(us(t.issued), (L{10, 40, 70, 140, 160, 180, 210}));
-  EXPECT_EQ(us(t.start), (L{10, 110, 120, 140, 160, 180, 210}));
+  EXPECT_EQ(us(t.issued), (L{10, 40, 70, 130, 150, 170, 200}));
+  EXPECT_EQ(us(t.start), (L{10, 110, 120, 130, 150, 170, 200}));
 }
 
 // A mark is one host call and takes note of the host's now, launches and live bytes.
