@@ -1,8 +1,8 @@
-// What FSDP2 issues, and in which order: vectors 12 and 15-29 of fsdp2-runtime section 9.
+// What FSDP2 issues, and in which order: vectors 12 and 15-30 of fsdp2-runtime section 9.
 //
-// Covered of 14-50: 14 (plan_wrap_test.cpp); 15-29 here; 33-41 in schedule_memory_test.cpp; 42-50 in
-// schedule_timeline_test.cpp, with 2.15's values. 10 is in plan_layout_test.cpp, 13 here.
-// Waiting: 30 for several forwards before one backward; 31 and 32 for PyTorch's test transformer.
+// Covered of 14-50: 14 (plan_wrap_test.cpp); 15-30 here; 31 and 32 by the recordings test_transformer_*;
+// 33-41 in schedule_memory_test.cpp; 42-50 in schedule_timeline_test.cpp, with 2.15's values. 10 is in
+// plan_layout_test.cpp, 13 here.
 #include "sim/schedule/fsdp2.h"
 
 #include <gtest/gtest.h>
@@ -190,8 +190,7 @@ TEST(ScheduleFsdp2, Offload) {
   Scenario s = stack_scenario(2, {{64, 32}, {32, 64}}, 4);
   const auto count = [](const Played& p, WorkKind kind) {
     int n = 0;
-    for (const auto& l : launches(p))
-      n += l.work->kind == kind && l.work->bytes == 64 * 32 * 4 / 4;
+    for (const auto& l : launches(p)) n += l.work->kind == kind && l.work->bytes == 64 * 32 * 4 / 4;
     return n;
   };
   for (const CpuOffload o : {CpuOffload::pinned, CpuOffload::pageable}) {
@@ -217,8 +216,7 @@ TEST(ScheduleFsdp2, SecondMesh) {
   const Played p = play(s);
   std::vector<int64_t> ranks;
   for (const auto& l : launches(p))
-    if (l.work->kind == WorkKind::AllGather)
-      ranks.push_back(p.schedule.comms[l.work->comm.v].size);
+    if (l.work->kind == WorkKind::AllGather) ranks.push_back(p.schedule.comms[l.work->comm.v].size);
   EXPECT_EQ(ranks, (std::vector<int64_t>{8, 4, 8, 4, 8, 4, 4, 8}));
 }
 
@@ -277,6 +275,14 @@ TEST(ScheduleFsdp2, Vector29) {
   s.training.fsdp2.backward_prefetch = 2;
   EXPECT_EQ(runtime_log(play(s, 2))["step1.0.after_backward"],
             "uroot u3 u2 u1 r3 p3 u0 r2 p2 r1 p1 r0 p0 rroot proot");
+}
+
+// Two forwards, one backward: vector 30 without the post-backwards that reduce nothing, those of the
+// second forward's graph, which runs first.
+TEST(ScheduleFsdp2, Vector30) {
+  Scenario s = stack_scenario(3);
+  s.training.forwards = 2;
+  EXPECT_EQ(runtime_log(play(s), "up")["step0.0.after_backward"], "u2 u1 u0 u2 u1 p2 u0 p1 p0");
 }
 
 // Consequence (iv) of section 4: AG(n), AG(n-1), RS(n), AG(n-2), RS(n-1), ..., AG(0), RS(1), RS(0).
