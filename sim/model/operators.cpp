@@ -345,10 +345,16 @@ void composed_rms_norm(OpCode& c, const OpShape& s, const OpContext& x) {
   f.pointwise("mul", 2 * wide, wide, KernelClass::strided);
   f.alloc(scaled, wide);
   f.pointwise("mul", 2 * wide, wide, KernelClass::strided);
-  if (x.param_grad)
-    f.free_unsaved(normed);
-  else
-    f.free(normed);
+  // What no node keeps goes before the result is cast.
+  const auto leave = [&](uint8_t slot, bool saved) {
+    if (saved)
+      f.free_unsaved(slot);
+    else
+      f.free(slot);
+  };
+  leave(normed, x.param_grad);
+  leave(root, x.in_grad[0]);
+  if (narrow) leave(x32, x.in_grad[0]);
   if (narrow) {
     f.alloc(0, e * n);
     f.pointwise("cast", e * n + wide, wide);

@@ -146,6 +146,21 @@ void Fsdp2::release_held(bool compute_waits) {
   held_ = {};
 }
 
+// The caller lets go of the held output later.
+BufferId Fsdp2::wait_for_held() {
+  const Held held = held_;
+  held_ = {};
+  if (!held.buffer.valid()) return {};
+  host_.wait(kCopyIn, held.event);
+  host_.wait(kAllGather, held.event);
+  return held.buffer;
+}
+
+void Fsdp2::root_forward_returned() {
+  if (leaving_.valid()) drop_gathered(leaving_);
+  leaving_ = {};
+}
+
 void Fsdp2::wait_for_gather(ParamGroup& g) {
   host_.wait(kCompute, g.gathered_event);
   if (g.work_end.valid()) host_.wait_for_work(kCompute, g.work_end);
@@ -156,14 +171,10 @@ void Fsdp2::wait_for_unshard(ParamGroup& g) {
   g.pending = false;
   const bool forward = g.training_state == TrainingState::forward;
   BufferId held;  // goes at the end
-  if (forward && host_.behaviour().frees_held_gather_late && held_.buffer.valid()) {
-    held = held_.buffer;
-    host_.wait(kCopyIn, held_.event);
-    host_.wait(kAllGather, held_.event);
-    held_ = {};
-  } else if (forward) {
+  if (forward && host_.behaviour().frees_held_gather_late)
+    held = wait_for_held();
+  else if (forward)
     release_held(false);
-  }
   const auto n = static_cast<uint32_t>(g.plan->params.size());
   if (!g.communicates) {
     BufferId previous;
@@ -325,7 +336,10 @@ bool Fsdp2::post_forward(uint32_t s, ModuleId member, bool) {
   for_groups(s, [&](ParamGroup& g) { end_forward(g); });
   if (iteration_root_ == s) {
     force_complete_incomplete_states();
-    release_held(false);
+    if (host_.behaviour().frees_held_gather_late)
+      leaving_ = wait_for_held();
+    else
+      release_held(false);
     iteration_root_ = -1;
   }
   return true;

@@ -54,6 +54,7 @@ class Fsdp2 : public Runtime {
   bool post_forward(uint32_t state, ModuleId member, bool output_requires_grad) override;
   std::vector<uint32_t> completed_list_groups() override { return std::exchange(completed_, {}); }
   bool widens_gradients(GroupId group) const override;
+  void root_forward_returned() override;
   void pre_backward(uint32_t state) override;
   void post_backward(uint32_t state) override;
   void end_of_backward() override {
@@ -201,6 +202,7 @@ class Fsdp2 : public Runtime {
   void wait_for_unshard(ParamGroup& g);
   void reshard(ParamGroup& g);
   void release_held(bool compute_waits);
+  BufferId wait_for_held();
   void post_backward_group(ParamGroup& g);
   void reduce(ParamGroup& g);
   void set_grad(ParamGroup& g, uint32_t i, BufferId buffer);
@@ -257,6 +259,7 @@ class Fsdp2 : public Runtime {
 
   // FSDPCommContext.
   Held held_;
+  BufferId leaving_;             // of the held output, after its waits
   std::vector<uint32_t> order_;  // groups, as their forwards ended
   struct Retained {
     BufferId input;

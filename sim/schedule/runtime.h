@@ -62,6 +62,8 @@ class Runtime {
   // States of list groups with members that have not run, whose forward the latest post_forward of
   // the root has ended: the root's output is to call their pre_backward too.
   virtual std::vector<uint32_t> completed_list_groups() { return {}; }
+  // The root's post_forward has returned, its output cast.
+  virtual void root_forward_returned() {}
   virtual void pre_backward(uint32_t state) = 0;
   virtual void post_backward(uint32_t state) = 0;
   // Every node of the backward has run.

@@ -561,6 +561,7 @@ void TrainingProgram::Impl::exit(ModuleId m, Value& x, StageInstances& at) {
     cast(x, *training_.precision.output, at.cast_out, plan_.states[state].group, leaving);
     for (const Value& v : leaving) drop_input(v);
   }
+  if (plan_.states[state].root) fsdp_.root_forward_returned();
   if (plan_.states[state].root && root_input_.valid()) {
     if (root_input_unsaved_) host_.free(root_input_);
     root_input_ = {};
