@@ -343,7 +343,9 @@ class TrainingProgram::Impl::Hooks : public ModuleHooks {
   void root_pre_forward(uint32_t m) override { p_.fsdp_.root_pre_forward(state(m)); }
   bool pre_forward(uint32_t m) override { return p_.fsdp_.pre_forward(state(m)); }
   bool post_forward(uint32_t m, bool output_requires_grad) override {
-    return p_.fsdp_.post_forward(state(m), ModuleId{top_.v + m}, output_requires_grad);
+    const bool hooked = p_.fsdp_.post_forward(state(m), ModuleId{top_.v + m}, output_requires_grad);
+    p_.fsdp_.root_forward_returned();
+    return hooked;
   }
   void pre_backward(uint32_t m) override { p_.fsdp_.pre_backward(state(m)); }
   void post_backward(uint32_t m) override { p_.fsdp_.post_backward(state(m)); }
@@ -561,7 +563,7 @@ void TrainingProgram::Impl::exit(ModuleId m, Value& x, StageInstances& at) {
     cast(x, *training_.precision.output, at.cast_out, plan_.states[state].group, leaving);
     for (const Value& v : leaving) drop_input(v);
   }
-  if (plan_.states[state].root) fsdp_.root_forward_returned();
+  fsdp_.root_forward_returned();
   if (plan_.states[state].root && root_input_.valid()) {
     if (root_input_unsaved_) host_.free(root_input_);
     root_input_ = {};

@@ -179,7 +179,7 @@ TEST(ModelTree, SubtreesAreRanges) {
     for (uint32_t p = x.first_param; p < x.end_param; ++p) numel += m.params[p].shape.numel();
     EXPECT_EQ(numel, 218'112'000);
   }
-  EXPECT_FALSE(m.modules[m.modules[m.blocks[0].v].parent.v].callable);
+  EXPECT_FALSE(m.modules[m.modules[m.blocks[0].v].parent.v].callable());
 }
 
 TEST(ModelTree, Refusals) {

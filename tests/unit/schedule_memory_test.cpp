@@ -61,6 +61,20 @@ TEST(ScheduleMemory, Vector33) {
   EXPECT_EQ(mib(backward.at(kReduceScatter)), 2);
 }
 
+// 2.7's values of #33, #35 and #41 (section 9 there): the held all-gather output goes after the next
+// copy-out, one U more in forward; gradients of an unsynchronized micro-batch are cast in post-backward.
+TEST(ScheduleMemory, ToyIn27) {
+  Scenario s = bag_scenario(), t = bf16(DType::fp32);
+  s.training.pytorch = t.training.pytorch = "2.7";
+  EXPECT_EQ(toy_of(s), (Toy{14, 2, 19, 4}));
+  EXPECT_EQ(toy_of(t), (Toy{8, 2, 13, 4}));
+  t.training.grad_accum = 2;
+  t.training.fsdp2.requires_gradient_sync = Micro::last;
+  t.model.scale = true;
+  EXPECT_EQ(toy_of(t, 0).backward_peak, 20);
+  EXPECT_EQ(toy_of(t, 1).backward_peak, 24.5);
+}
+
 TEST(ScheduleMemory, Vector34) {
   Scenario s = bag_scenario();
   s.training.fsdp2.reshard_after_forward = {Reshard::Kind::no, 0};
