@@ -119,7 +119,16 @@ void Fsdp1::define(Unit& u) {
   u.low = buffer((shards_ ? s : l) * bc, kPreUnshard, Category::all_gather_buffers);
   u.cast_shard = host_.work(kernel("all_gather_cast", KernelClass::pointwise,
                                    (shards_ ? s : l) * (bp + bc), compute_, u.id));
+  const int64_t own = shards_ ? s : l;
+  if (options_.cpu_offload) {
+    u.device_shard = buffer(own * bp, kPreUnshard, Category::all_gather_buffers);
+    u.h2d = host_.work(copy(WorkKind::CopyH2D, own * bp, u.id, "shard"));
+    u.d2h = host_.work(copy(WorkKind::CopyD2H, own * bp, u.id, "gradient"));
+  }
   if (shards_) {
+    u.full_stored = buffer(whole * bp, kCompute, Category::unsharded_parameters);
+    u.gather_stored = host_.work(collective(WorkKind::AllGather, whole * bp, stored_, shard_comm_,
+                                            u.id, ReduceOp::none, "all_gather"));
     u.full = buffer(whole * bc, kUnshard, Category::unsharded_parameters);
     u.gather = host_.work(collective(WorkKind::AllGather, whole * bc, compute_, shard_comm_, u.id,
                                      ReduceOp::none, "all_gather"));
@@ -184,6 +193,12 @@ void Fsdp1::initialize() {
     host_.alloc(b);
     return b;
   };
+  const auto move_to_host = [&](BufferId b) {
+    host_.launch(kCompute, host_.work(copy(WorkKind::CopyD2H, host_.schedule().buffers[b.v].bytes,
+                                           {}, "offload")));
+    host_.stream_sync(kCompute);
+    host_.free(b);
+  };
   std::vector<BufferId> made(model_.params.size());
   // Tied weights can't be made unit by unit: the whole model is made first.
   const bool tied = std::any_of(model_.params.begin(), model_.params.end(),
@@ -231,14 +246,18 @@ void Fsdp1::initialize() {
     for (BufferId b : padding) host_.free(b);
     if (shards_) {
       const int64_t local = std::min(p.shard, p.flat);
-      const BufferId chunk = temporary(stored(local), u.id);
+      BufferId chunk = temporary(stored(local), u.id);
       host_.launch(kCompute,
                    host_.work(copy(WorkKind::CopyD2D, stored(local), u.id, "clone_shard")));
       if (local < p.shard) {
-        temporary(stored(p.shard), u.id);
+        const BufferId padded = temporary(stored(p.shard), u.id);
         host_.free(chunk);
+        chunk = padded;
       }
       host_.free(flat);
+      if (options_.cpu_offload) move_to_host(chunk);
+    } else if (options_.cpu_offload) {
+      move_to_host(flat);
     }
     if (options_.use_orig_params) {
       for (const ShardedParam& q : p.params) host_.free(made[q.id.v]);
@@ -268,31 +287,47 @@ void Fsdp1::begin_micro_batch(bool last) { sync_ = last || !options_.no_sync; }
 
 // _unshard: the low-precision shard on the pre-unshard stream, the limiter, the all-gather.
 void Fsdp1::unshard(Unit& u) {
-  const bool gathers = shards_ && !u.gathered;
-  bool cast = false;
-  if (mixed() && (!shards_ || gathers)) {
+  const bool gathers = shards_ && !u.gathered, offload = options_.cpu_offload;
+  // An offloaded shard is copied in (and cast) even where nothing will be gathered.
+  const bool low = mixed() && (!shards_ || gathers || offload), copied = offload && !low;
+  if (low) {
     host_.alloc(u.low);
+    if (offload) {
+      host_.alloc(u.device_shard);
+      host_.launch(kPreUnshard, u.h2d);
+    }
     host_.launch(kPreUnshard, u.cast_shard);
-    cast = true;
-    host_.wait_stream(kUnshard, kPreUnshard);
-    u.low_copy = !shards_;
+    if (offload) host_.free(u.device_shard);
+  } else if (copied) {
+    host_.alloc(shards_ ? u.device_shard : u.low);
+    host_.launch(kPreUnshard, u.h2d);
   }
-  if (options_.limit_all_gathers && free_events_.size() >= kMaxInflightAllGathers) {
-    host_.host_wait(free_events_.front());
-    free_events_.pop_front();
-  }
+  if (low || copied) host_.wait_stream(kUnshard, kPreUnshard);
+  u.low_copy = !shards_ && (low || copied);
+  wait_for_limiter();
   if (gathers) {
     host_.alloc(u.full);
     host_.collective(kUnshard, u.gather);
     u.gathered = true;
   }
+  if (copied && shards_) {
+    if (gathers) host_.use_on(u.device_shard, kUnshard);
+    host_.free(u.device_shard);
+  }
   u.points_unsharded = true;
   if (u.state == TrainingState::forward && u.trains && grad_enabled_ && listener_)
     listener_->views_made(u.id);
-  if (cast && shards_) {
+  if (low && shards_) {
     host_.use_on(u.low, kUnshard);
     host_.free(u.low);
   }
+}
+
+// _FreeEventQueue.dequeue_if_needed.
+void Fsdp1::wait_for_limiter() {
+  if (!options_.limit_all_gathers || free_events_.size() < kMaxInflightAllGathers) return;
+  host_.host_wait(free_events_.front());
+  free_events_.pop_front();
 }
 
 // _reshard. Whatever frees waits for the stream that is current.
@@ -352,6 +387,8 @@ void Fsdp1::root_pre_forward(uint32_t state) {
     for (uint32_t i : all_handles_) {
       const Group& p = *units_[i].plan;
       const int64_t own = shards_ ? p.shard : p.flat, whole = p.ranks * p.shard;
+      if (options_.cpu_offload)  // the pinned shard and its gradient
+        for (int k = 0; k < 2; ++k) host_.pinned_alloc(stored(own));
       if (mixed()) once(own * bytes_of(compute_), units_[i].id);
       if (!shards_) continue;
       once(whole * bytes_of(compute_), units_[i].id);
@@ -556,6 +593,7 @@ void Fsdp1::reduce_grad(Unit& u, BufferId flat) {
     u.grad = grad;
   }
   u.grad_of_optimizer = true;
+  offload_grad(u, post);
   if (casts) host_.free(u.reduce_copy);
   if (u.pad_copy.valid()) host_.free(u.pad_copy);
   host_.use_on(flat, kPostBackward);
@@ -579,10 +617,19 @@ void Fsdp1::reduce_grad_no_shard(Unit& u, BufferId flat) {
     host_.launch(kPostBackward, u.cast_sharded);
     if (low != flat) host_.free(low);
   }
-  host_.use_on(flat, kPostBackward);
-  if (grad != flat) host_.free(flat);
   u.grad = grad;
   u.grad_of_optimizer = true;
+  offload_grad(u, kPostBackward);
+  host_.use_on(flat, kPostBackward);
+  if (grad != flat) host_.free(flat);
+}
+
+// _offload_grad.
+void Fsdp1::offload_grad(Unit& u, StreamId post) {
+  if (!options_.cpu_offload) return;
+  host_.launch(post, u.d2h);
+  if (!shards_) host_.stream_sync(post);
+  host_.use_on(u.grad, kPostBackward);
 }
 
 void Fsdp1::end_of_backward() {
@@ -594,6 +641,7 @@ void Fsdp1::end_of_backward() {
     host_.wait_stream(kCompute, kPostBackward);
     // Without HSDP the all-reduce stream is another name of the default one.
     host_.wait_stream(kCompute, hybrid_ ? kAllReduce : kCompute);
+    if (options_.cpu_offload) host_.stream_sync(kCompute);
   }
   ++iteration_;
   post_forward_order_.clear();
@@ -605,6 +653,11 @@ void Fsdp1::end_of_backward() {
       host_.launch(kCompute, u.cast_low);
       host_.free(u.grad);
       u.grad = u.low_grad;
+    }
+    // The optimizer's gradient is the one on the host.
+    if (sync_ && options_.cpu_offload && u.grad.valid()) {
+      host_.free(u.grad);
+      u.grad = {};
     }
     u.ran_pre_backward = u.needs_pre_backward = u.prefetched = false;
     u.post_forward_index = -1;

@@ -55,6 +55,8 @@ class Fsdp1 final : public Runtime {
   void listen(ViewListener* listener) override { listener_ = listener; }
   void set_grad_enabled(bool yes) override { grad_enabled_ = yes; }
 
+  void save() override;
+
   const std::vector<Sharded>& sharded() const override { return sharded_; }
   bool has_grad(uint32_t index) const override;
   void drop_grads() override;
@@ -88,10 +90,12 @@ class Fsdp1 final : public Runtime {
     int32_t pre_forward_index = -1, post_forward_index = -1;
     std::vector<Piece> pieces;
 
-    BufferId low, full, full_precision, flat_grad[2], reduce_copy, pad_copy, reduced, sharded[2];
+    BufferId low, full, device_shard, full_stored, flat_grad[2], reduce_copy, pad_copy, reduced,
+        sharded[2];
     BufferId low_grad;  // keep_low_precision_grads
-    WorkId cast_shard, gather, cat, add_flat, cast_grad, pad_fill, pad_copy_work, pre_divide,
-        reduce, all_reduce, post_divide, cast_sharded, add_sharded, cast_low;
+    WorkId cast_shard, h2d, d2h, gather, gather_stored, cat, add_flat, cast_grad, pad_fill,
+        pad_copy_work, pre_divide, reduce, all_reduce, post_divide, cast_sharded, add_sharded,
+        cast_low;
 
     BufferId unsharded_grad;         // .grad while it is the whole gradient
     BufferId grad;                   // .grad or _saved_grad_shard: the shard
@@ -114,6 +118,14 @@ class Fsdp1 final : public Runtime {
   void reduce_grad(Unit& u, BufferId flat);
   void reduce_grad_no_shard(Unit& u, BufferId flat);
   void drop_dead_grads();
+  void offload_grad(Unit& u, StreamId post);
+  void wait_for_limiter();
+
+  // state_dict and summon_full_params (fsdp1_state_dict.cpp).
+  bool inside(const Unit& outer, const Unit& inner) const;
+  void gather_for_saving(Unit& u);
+  void reshard_after_saving(Unit& u);
+  void copy_out(Unit& u, std::vector<BufferId>& copies);
 
   Host& host_;
   const Model& model_;

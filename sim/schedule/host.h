@@ -97,6 +97,11 @@ class Host {
     emit(Kind::PinnedRelease, stream, pinned_size(bytes));
   }
 
+  // A block of pinned memory that is kept.
+  void pinned_alloc(Bytes bytes) {
+    emit(Kind::PinnedTake, 0, static_cast<uint32_t>(std::min<Bytes>(bytes, UINT32_MAX)));
+  }
+
   // The allocator.
   void alloc(BufferId b, Reloc reloc = Reloc::none) { memory(Kind::Alloc, b, reloc); }
   void free(BufferId b, Reloc reloc = Reloc::none) { memory(Kind::Free, b, reloc); }

@@ -96,6 +96,8 @@ class Runtime {
   virtual bool has_grad(uint32_t index) const = 0;  // of sharded()
   // zero_grad(set_to_none=True).
   virtual void drop_grads() = 0;
+  // state_dict() and the like after the last step, with their marks.
+  virtual void save() {}
   virtual void clip_grad_norm(const std::vector<uint32_t>& with_grad) = 0;
   virtual void set_post_optim_event(EventId) {}
   virtual bool ignored_gradients() const { return false; }   // any of those that nothing shards
