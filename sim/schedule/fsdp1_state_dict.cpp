@@ -63,17 +63,17 @@ void Fsdp1::copy_out(Unit& u, std::vector<BufferId>& copies) {
 }
 
 void Fsdp1::save() {
-  using StateDict = Fsdp1Options::StateDict;
-  const StateDict kind = options_.state_dict;
-  const bool offload = kind == StateDict::full_offload || kind == StateDict::full_offload_rank0;
-  if (kind != StateDict::none) {
+  using Saved = Fsdp1Options::StateDict;
+  const Saved kind = options_.state_dict;
+  const bool offload = kind == Saved::full_offload || kind == Saved::full_offload_rank0;
+  if (kind != Saved::none) {
     host_.mark("before_state_dict", -1, false);
     std::vector<BufferId> copies;
     std::vector<Unit*> open;
     const auto leave = [&] {
       Unit& u = *open.back();
       open.pop_back();
-      if (kind == StateDict::local) return;
+      if (kind == Saved::local) return;
       if (offload) {
         host_.alloc(u.full_stored);
         host_.launch(kCompute, copy_work(host_, WorkKind::CopyH2D, stored(u.plan->flat), u.id));
@@ -88,7 +88,7 @@ void Fsdp1::save() {
       while (!open.empty() && !inside(*open.back(), u)) leave();
       open.push_back(&u);
       host_.device_sync();
-      if (kind == StateDict::local) continue;
+      if (kind == Saved::local) continue;
       gather_for_saving(u);
       if (!offload) continue;
       host_.launch(kCompute, copy_work(host_, WorkKind::CopyD2H, stored(u.plan->flat), u.id));
