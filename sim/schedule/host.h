@@ -98,9 +98,7 @@ class Host {
   }
 
   // A block of pinned memory that is kept.
-  void pinned_alloc(Bytes bytes) {
-    emit(Kind::PinnedTake, 0, static_cast<uint32_t>(std::min<Bytes>(bytes, UINT32_MAX)));
-  }
+  void pinned_alloc(Bytes bytes) { take_pinned(0, bytes); }
 
   // The allocator.
   void alloc(BufferId b, Reloc reloc = Reloc::none) { memory(Kind::Alloc, b, reloc); }

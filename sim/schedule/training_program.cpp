@@ -1110,6 +1110,11 @@ std::vector<StateTensor> TrainingProgram::Impl::state_tensors(bool optimizer) co
 }
 
 void TrainingProgram::Impl::save() {
+  if (training_.strategy == Strategy::fsdp1) {
+    fsdp_.save();
+    host_.flush();
+    return;
+  }
   const Fsdp2Options& f = training_.fsdp2;
   host_.mark("before_state_dict", -1, false);
   fsdp_.reshard_all();

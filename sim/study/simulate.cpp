@@ -103,7 +103,12 @@ void simulate(const Scenario& scenario, Until until, Simulation& s) {
     machine->play(s.schedule, costs, s.trace);
   };
   after(scenario.training.evaluate_after, &TrainingProgram::evaluate);
-  after(scenario.training.fsdp2.state_dict != SavedState::none, &TrainingProgram::save);
+  const Training& t = scenario.training;
+  const bool saves =
+      t.strategy == Strategy::fsdp1
+          ? t.fsdp1.state_dict != Fsdp1Options::StateDict::none || t.fsdp1.summon_full_params
+          : t.fsdp2.state_dict != SavedState::none;
+  after(saves, &TrainingProgram::save);
   s.unsharded = program.unsharded();
 }
 
