@@ -406,8 +406,7 @@ void read_pytorch(const Map& map, Training& training) {
           fmt::format("it plays {}", played_releases()));
   }
   if (const std::optional<Value> v = map.find("nccl_backend"))
-    if (!v->choice<bool>({{"default", true}, {"legacy", false}}))
-      v->fail("this build cannot play the legacy backend yet");
+    training.legacy_nccl = v->choice<bool>({{"default", false}, {"legacy", true}});
   if (const std::optional<Value> v = map.find("allocator")) {
     if (!v->is_map()) v->fail_expected("a map", "write {} for PyTorch's defaults");
     // PYTORCH_CUDA_ALLOC_CONF's own names; what the values may be belongs to the allocator.

@@ -153,7 +153,7 @@ void Machine::play(const Schedule& schedule, const CostTable& costs, Trace& trac
           host += call;
           break;
         case Kind::Wait:
-          stream_[in.stream] = std::max(stream_[in.stream], event_[in.a]);
+          stream_[in.stream] = std::max(stream_[in.stream], event_[segment.event(in).v]);
           host += call;
           break;
         case Kind::WaitUnlessDone:

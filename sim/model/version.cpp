@@ -7,6 +7,7 @@ namespace {
 constexpr Behaviour pytorch_2_7() {
   Behaviour b;
   b.internal_streams = true;
+  b.waits_behind_producer = true;
   b.records_streams = true;
   b.makes_groups_late = true;
   b.clips_in_one_number = true;

@@ -24,6 +24,9 @@ struct Behaviour {
   bool small_foreach = false;      // a foreach launch has 4 KiB of arguments [19]
   bool foreach_sgd_mixes = true;   // parameters and gradients may differ in type [22]
 
+  // Autograd, where streams differ.
+  bool waits_behind_producer = false;  // for a gradient, as soon as it is made [5]
+
   // FSDP2.
   bool reduces_in_stored_type = true;     // without reduce_dtype; else in the gradients' [7]
   bool root_may_reshard = true;           // explicit reshard_after_forward holds for it [8]

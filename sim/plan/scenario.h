@@ -197,6 +197,7 @@ struct Optimizer {
 
 struct Training {
   std::string pytorch = "2.15";  // one of played_releases()
+  bool legacy_nccl = false;      // the backend "nccl-legacy" (TORCH_DIST_USE_NCCL2=0)
   const Behaviour& behaviour() const { return *behaviour_of(pytorch); }
   int64_t seq_len = 0;      // tokens a sequence; stack and bag: not used
   int64_t micro_batch = 1;  // sequences (stack and bag: rows) per data-parallel rank

@@ -317,13 +317,14 @@ class Writer {
           break;
         case Kind::Wait:
         case Kind::WaitUnlessDone: {
-          if (i.kind == Kind::WaitUnlessDone && event_at[i.a] <= now) break;
+          const uint32_t event = s.event(i).v;
+          if (i.kind == Kind::WaitUnlessDone && event_at[event] <= now) break;
           ++correlation_;
           host_call("cudaStreamWaitEvent", 147, now, end, correlation_);
-          if (event_correlation[i.a] != 0)
+          if (event_correlation[event] != 0)
             waits_.push_back(
-                {i.stream, event_stream[i.a], now, correlation_, event_correlation[i.a]});
-          stream_ready[i.stream] = std::max(stream_ready[i.stream], event_at[i.a]);
+                {i.stream, event_stream[event], now, correlation_, event_correlation[event]});
+          stream_ready[i.stream] = std::max(stream_ready[i.stream], event_at[event]);
           now = end;
           break;
         }

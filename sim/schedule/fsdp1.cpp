@@ -500,9 +500,10 @@ BufferId Fsdp1::sum_grads(BufferId first, EventId first_made, BufferId second,
 // AccumulateGrad, and _post_backward_hook on it.
 void Fsdp1::flat_gradient(GroupId id) {
   Unit& u = units_[id.v];
+  const bool waited = host_.behaviour().waits_behind_producer;
   for (auto x = u.pieces.rbegin(); x != u.pieces.rend(); ++x)
     if (x->grad.valid() && x->made.valid()) {
-      host_.wait(kUnshard, x->made);
+      if (!waited) host_.wait(kUnshard, x->made);
       host_.use_on(x->grad, kUnshard);
     }
   for (const Piece& x : u.pieces)
@@ -576,7 +577,7 @@ void Fsdp1::reduce_grad(Unit& u, BufferId flat) {
   if (hybrid_) {
     host_.wait_stream(kAllReduce, kPostBackward);
     host_.use_on(reduced, kAllReduce);
-    host_.collective(kAllReduce, u.all_reduce);
+    host_.collective(kAllReduce, u.all_reduce, {reduced});
     post = kAllReduce;
   }
   if (u.post_divide.valid()) host_.launch(post, u.post_divide);
@@ -608,7 +609,7 @@ void Fsdp1::reduce_grad_no_shard(Unit& u, BufferId flat) {
     host_.launch(kPostBackward, u.cast_grad);
   }
   if (u.pre_divide.valid()) host_.launch(kPostBackward, u.pre_divide);
-  host_.collective(kPostBackward, u.reduce);
+  host_.collective(kPostBackward, u.reduce, {grad});
   if (u.post_divide.valid()) host_.launch(kPostBackward, u.post_divide);
   if (reduce_ != stored_ && !options_.keep_low_precision_grads) {
     const BufferId low = grad;

@@ -38,6 +38,7 @@ class Fsdp1 final : public Runtime {
   void begin_micro_batch(bool last) override;
   bool syncs_gradients() const override { return sync_; }
   bool flattens_gradients() const override { return true; }
+  StreamId views_stream() const override { return kUnshard; }
   bool differentiates(ParamId p) const override { return units_[piece_of_[p.v].first].trains; }
   bool casts_after_unshard() const override { return true; }
 

@@ -62,7 +62,7 @@ void Fsdp1::clip_grad_norm(const std::vector<uint32_t>& with_grad) {
   reduce.bytes = 4;
   reduce.comm = shard_comm_;
   reduce.name = "clip_grad_norm";
-  host_.collective(kCompute, host_.work(reduce));
+  host_.collective(kCompute, host_.work(reduce), {power});
   const BufferId total = buffer(4);
   pointwise("pow", 8);
   host_.free(power);

@@ -18,6 +18,12 @@ uint32_t Host::repeat_buffers(uint32_t begin, uint32_t end, GroupId group) {
 
 // Behind it in 2.7: the work's end event and its future's are recorded, the issuer waits for the first.
 void Host::collective(StreamId stream, WorkId w, std::initializer_list<BufferId> tensors) {
+  if (!behaviour_.internal_streams && legacy_nccl_) {
+    launch(stream, w);
+    record(stream);
+    record(stream);
+    return;
+  }
   if (!behaviour_.internal_streams) {
     record(stream);
     launch(stream, w);

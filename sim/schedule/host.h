@@ -22,7 +22,9 @@ struct Span {
 
 class Host {
  public:
-  Host(Schedule& schedule, const Behaviour& behaviour) : s_(schedule), behaviour_(behaviour) {
+  // legacy_nccl: the process groups' backend is "nccl-legacy" (TORCH_DIST_USE_NCCL2=0).
+  Host(Schedule& schedule, const Behaviour& behaviour, bool legacy_nccl = false)
+      : s_(schedule), behaviour_(behaviour), legacy_nccl_(legacy_nccl) {
     s_.code.reserve(16384);
     s_.segments.reserve(1024);
     s_.buffers.reserve(8192);
@@ -59,7 +61,9 @@ class Host {
     s_.code.push_back({Kind::Record, stream, reloc, 0, e.v});
     return e;
   }
-  void wait(StreamId stream, EventId e) { emit(Kind::Wait, stream, e.v); }
+  void wait(StreamId stream, EventId e, Reloc reloc = Reloc::none) {
+    s_.code.push_back({Kind::Wait, stream, reloc, 0, e.v});
+  }
   // stream waits for what `other` has now: a record there and a wait here.
   void wait_stream(StreamId stream, StreamId other) { wait(stream, record(other)); }
   void host_wait(EventId e) { emit(Kind::HostWait, 0, e.v); }
@@ -159,6 +163,7 @@ class Host {
 
   Schedule& s_;
   const Behaviour& behaviour_;
+  const bool legacy_nccl_;
   uint32_t open_ = 0;               // first instruction that no segment covers yet
   std::vector<StreamId> internal_;  // by communicator; 0: none yet
   size_t internal_streams_ = 0;

@@ -702,7 +702,9 @@ void RegionTape::routed(uint32_t) {
 void RegionTape::collect(uint32_t param, const Grad& g) {
   if (options_.flat_grads) {
     const BufferId made_in = storages_[g.storage].buffer;
-    const EventId made = host_->record(kCompute, direct() ? Reloc::none : Reloc::backward);
+    const Reloc reloc = direct() ? Reloc::none : Reloc::backward;
+    const EventId made = host_->record(kCompute, reloc);
+    if (host_->behaviour().waits_behind_producer) host_->wait(options_.views_stream, made, reloc);
     if (direct())
       hooks_->set_grad(param, made_in, false, made);
     else

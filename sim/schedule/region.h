@@ -16,6 +16,7 @@
 #include "sim/model/program.h"
 #include "sim/plan/scenario.h"
 #include "sim/schedule/host.h"
+#include "sim/schedule/streams.h"
 
 namespace shardsim {
 
@@ -48,6 +49,7 @@ struct RegionOptions {
   bool input_grad = false;     // the input requires a gradient
   bool input_kept = false;     // somebody else holds the input throughout
   bool shared_params = false;  // other stages read its parameters: no gradient is accumulated here
+  StreamId views_stream = kCompute;  // flat_grads: of the views' backward
   bool flat_grads = false;  // gradients go into a flat one: handed over as they are, with an event
   Recompute recompute = Recompute::none;
   uint32_t part = 0;     // the checkpoint goes around this module of the stage; 0: around it all

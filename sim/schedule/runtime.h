@@ -10,6 +10,7 @@
 
 #include "sim/plan/plan.h"
 #include "sim/schedule/host.h"
+#include "sim/schedule/streams.h"
 
 namespace shardsim {
 
@@ -43,6 +44,7 @@ class Runtime {
   // Parameters' gradients go into a flat gradient: autograd hands each over with an event and
   // accumulates nothing by itself.
   virtual bool flattens_gradients() const { return false; }
+  virtual StreamId views_stream() const { return kCompute; }  // of the flat gradient
   // Whether backward makes a gradient of this parameter: a view of a flat parameter has one although
   // the parameter itself is frozen.
   virtual bool differentiates(ParamId) const = 0;

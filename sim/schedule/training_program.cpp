@@ -76,7 +76,7 @@ class TrainingProgram::Impl : public ViewListener {
       : model_(model),
         plan_(plan),
         training_(scenario.training),
-        host_(schedule, scenario.training.behaviour()),
+        host_(schedule, scenario.training.behaviour(), scenario.training.legacy_nccl),
         sms_(scenario.cluster.gpu.sms),
         runtime_(make_runtime(host_, model, plan, scenario.training, sms_)),
         fsdp_(*runtime_),
@@ -616,6 +616,7 @@ void TrainingProgram::Impl::run_stage(uint32_t index, Value& x) {
   o.grad_enabled = grad_enabled_;
   o.sms = sms_;
   o.flat_grads = fsdp_.flattens_gradients();
+  o.views_stream = fsdp_.views_stream();
   o.stored = training_.precision.storage;
   if (stage.module.valid()) {
     const Module& m = model_.modules[stage.module.v];

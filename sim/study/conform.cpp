@@ -480,7 +480,7 @@ RunRecord simulate_recording(const Scenario& scenario) {
       case Kind::WaitUnlessDone:
         if (in.looked != 0 && s.trace.left_out[waited++]) return;
         c.kind = CallKind::wait;
-        c.event = in.a;
+        c.event = segment.event(in).v;
         break;
       case Kind::HostWait:
         c.kind = CallKind::event_sync;

@@ -492,6 +492,8 @@ void read_environment(const json& e, Scenario& s) {
       f.host_us = number(key, value, 0, 1e6);
     else if (key == "FAKE_MEM_GIB")
       gib = number(key, value, context, 1024 * 1024);
+    else if (key == "TORCH_DIST_USE_NCCL2" && value == "0")
+      s.training.legacy_nccl = true;
     else if (key == "PYTORCH_CUDA_ALLOC_CONF" && value.is_string())
       s.training.allocator = value.get<std::string>();
     else

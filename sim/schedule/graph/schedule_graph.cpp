@@ -54,10 +54,10 @@ class Builder {
       case Kind::WaitUnlessDone: {
         Clock& front = front_[i.stream];
         Clock& known = known_[i.stream];
-        const Clock& event = event_front_[i.a];
+        const Clock& event = event_front_[s.event(i).v];
         for (size_t t = 0; t < streams_; ++t)
           if (event[t] > known[t]) front[t] = std::max(front[t], event[t]);
-        raise(known, event_known_[i.a]);
+        raise(known, event_known_[s.event(i).v]);
         ++calls_;
         break;
       }
