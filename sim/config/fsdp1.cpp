@@ -9,8 +9,6 @@ void read_fsdp1(const Value& value, Fsdp1Options& o) {
                 {"sharding_strategy", "backward_prefetch", "forward_prefetch", "limit_all_gathers",
                  "use_orig_params", "cpu_offload", "no_sync", "keep_low_precision_grads",
                  "cast_root_forward_inputs", "state_dict", "summon_full_params"});
-  for (const std::string_view later : {"cpu_offload", "state_dict", "summon_full_params"})
-    map.cannot_play(later);
   if (const std::optional<Value> v = map.find("sharding_strategy"))
     o.sharding_strategy =
         v->choice<ShardingStrategy>({{"full_shard", ShardingStrategy::full_shard},

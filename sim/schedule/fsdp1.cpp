@@ -144,7 +144,9 @@ void Fsdp1::define(Unit& u) {
   }
   for (Piece& x : u.pieces) {
     x.zeros = buffer(x.numel * bc, kUnshard, Category::unsharded_gradients);
-    x.fill = host_.work(copy(WorkKind::Memset, x.numel * bc, u.id, "zeros"));
+    x.fill =
+        host_.work(copy(host_.behaviour().zeros_by_kernel ? WorkKind::Kernel : WorkKind::Memset,
+                        x.numel * bc, u.id, "zeros"));
   }
   for (BufferId& b : u.flat_grad) b = buffer(l * bc, kUnshard, Category::unsharded_gradients);
   const int64_t launches = ceil_div(static_cast<int64_t>(u.pieces.size()), kCatBatch);
@@ -197,7 +199,6 @@ void Fsdp1::initialize() {
     host_.launch(kCompute, host_.work(copy(WorkKind::CopyD2H, host_.schedule().buffers[b.v].bytes,
                                            {}, "offload")));
     host_.stream_sync(kCompute);
-    host_.free(b);
   };
   std::vector<BufferId> made(model_.params.size());
   // Tied weights can't be made unit by unit: the whole model is made first.
@@ -255,9 +256,16 @@ void Fsdp1::initialize() {
         chunk = padded;
       }
       host_.free(flat);
-      if (options_.cpu_offload) move_to_host(chunk);
+      if (options_.cpu_offload) {
+        move_to_host(chunk);
+        host_.free(chunk);
+      }
     } else if (options_.cpu_offload) {
       move_to_host(flat);
+      if (options_.use_orig_params)
+        host_.free(flat);
+      else
+        u.kept_flat = flat;
     }
     if (options_.use_orig_params) {
       for (const ShardedParam& q : p.params) host_.free(made[q.id.v]);
@@ -315,6 +323,8 @@ void Fsdp1::unshard(Unit& u) {
     host_.free(u.device_shard);
   }
   u.points_unsharded = true;
+  if (u.kept_flat.valid()) host_.free(u.kept_flat);
+  u.kept_flat = {};
   if (u.state == TrainingState::forward && u.trains && grad_enabled_ && listener_)
     listener_->views_made(u.id);
   if (low && shards_) {
@@ -424,7 +434,11 @@ bool Fsdp1::pre_forward(uint32_t state) {
 }
 
 bool Fsdp1::post_forward(uint32_t state, ModuleId, bool output_requires_grad) {
-  if (!plan_.states[state].group.valid()) return false;
+  // A root whose parameters all belong to nested units has no handle, and ends backward all the same.
+  if (!plan_.states[state].group.valid()) {
+    if (plan_.states[state].root && grad_enabled_) callback_queued_ = false;
+    return plan_.states[state].root && grad_enabled_;
+  }
   Unit& u = unit(state);
   if (u.state == TrainingState::backward_pre) return false;
   if (++members_run_[state] < plan_.states[state].modules.size()) return false;
@@ -442,13 +456,14 @@ bool Fsdp1::post_forward(uint32_t state, ModuleId, bool output_requires_grad) {
 }
 
 void Fsdp1::pre_backward(uint32_t state) {
-  if (!plan_.states[state].group.valid()) return;
-  Unit& u = unit(state);
-  if (u.ran_pre_backward) return;
-  if (u.root && !callback_queued_) {
+  const ShardState& s = plan_.states[state];
+  if (s.group.valid() && unit(state).ran_pre_backward) return;
+  if (s.root && !callback_queued_) {
     callback_queued_ = true;
     drop_dead_grads();
   }
+  if (!s.group.valid()) return;
+  Unit& u = unit(state);
   u.state = TrainingState::backward_pre;
   if (u.needs_pre_backward) {
     if (!u.prefetched) unshard(u);
@@ -527,25 +542,29 @@ void Fsdp1::flat_gradient(GroupId id) {
   } else {
     accumulated_ = true;
   }
+  BufferId spent;  // autograd holds what was added until the hook has returned
   BufferId& before = shards_ ? u.unsharded_grad : (u.grad.valid() ? u.grad : u.unsharded_grad);
   if (before.valid()) {
     host_.launch(leaves_, u.add_flat);
-    host_.free(flat);
+    spent = flat;
     flat = before;
   }
+  // Without sharding a gradient that was reduced before is in the stored type, and stays so.
+  const DType type = !shards_ && before.valid() && before == u.grad ? stored_ : compute_;
   const bool first = !before.valid();
   before = {};
   post_backward_reshard(u, leaves_);
   if (!sync_) {
     u.unsharded_grad = flat;
     if (first) use_unsharded_grad_views(u);
-    return;
+  } else {
+    host_.wait_stream(kPostBackward, leaves_);
+    if (shards_)
+      reduce_grad(u, flat);
+    else
+      reduce_grad_no_shard(u, flat, type);
   }
-  host_.wait_stream(kPostBackward, leaves_);
-  if (shards_)
-    reduce_grad(u, flat);
-  else
-    reduce_grad_no_shard(u, flat);
+  if (spent.valid()) host_.free(spent);
 }
 
 // _use_unsharded_grad_views under no_sync: each placeholder goes as soon as it is made.
@@ -601,9 +620,9 @@ void Fsdp1::reduce_grad(Unit& u, BufferId flat) {
   host_.free(flat);
 }
 
-void Fsdp1::reduce_grad_no_shard(Unit& u, BufferId flat) {
+void Fsdp1::reduce_grad_no_shard(Unit& u, BufferId flat, DType type) {
   BufferId grad = flat;
-  if (reduce_ != compute_) {
+  if (reduce_ != type) {
     grad = u.reduce_copy;
     host_.alloc(grad);
     host_.launch(kPostBackward, u.cast_grad);
@@ -613,7 +632,7 @@ void Fsdp1::reduce_grad_no_shard(Unit& u, BufferId flat) {
   if (u.post_divide.valid()) host_.launch(kPostBackward, u.post_divide);
   if (reduce_ != stored_ && !options_.keep_low_precision_grads) {
     const BufferId low = grad;
-    grad = u.sharded[0];
+    grad = u.sharded[u.sharded[0] == flat ? 1 : 0];
     host_.alloc(grad);
     host_.launch(kPostBackward, u.cast_sharded);
     if (low != flat) host_.free(low);
@@ -687,12 +706,13 @@ void Fsdp1::drop_grads() {
 // _reset_flat_param_grad_info_if_needed.
 void Fsdp1::drop_dead_grads() {
   if (!options_.use_orig_params) return;
-  for (uint32_t i : all_handles_) {
-    Unit& u = units_[i];
-    if (!u.grad.valid() || u.grad_of_optimizer) continue;
-    host_.free(u.grad);
-    u.grad = {};
-  }
+  for (uint32_t i : all_handles_) drop_dead_grad(units_[i]);
+}
+
+void Fsdp1::drop_dead_grad(Unit& u) {
+  if (!options_.use_orig_params || !u.grad.valid() || u.grad_of_optimizer) return;
+  host_.free(u.grad);
+  u.grad = {};
 }
 
 std::vector<bool> Fsdp1::unsharded() const {

@@ -100,6 +100,7 @@ class Fsdp1 final : public Runtime {
 
     BufferId unsharded_grad;         // .grad while it is the whole gradient
     BufferId grad;                   // .grad or _saved_grad_shard: the shard
+    BufferId kept_flat;              // NO_SHARD with offload: the constructor's, held by its views
     bool grad_of_optimizer = false;  // the optimizer's zero_grad has not dropped it
   };
 
@@ -117,8 +118,10 @@ class Fsdp1 final : public Runtime {
   void post_backward_reshard(Unit& u, StreamId current);
   void use_unsharded_grad_views(Unit& u);
   void reduce_grad(Unit& u, BufferId flat);
-  void reduce_grad_no_shard(Unit& u, BufferId flat);
+  void reduce_grad_no_shard(Unit& u, BufferId flat, DType type);
   void drop_dead_grads();
+  void drop_dead_grad(Unit& u);
+  void clip_whole_grads(const std::vector<uint32_t>& with_grad);
   void offload_grad(Unit& u, StreamId post);
   void wait_for_limiter();
 

@@ -28,6 +28,7 @@ bool Fsdp1::inside(const Unit& outer, const Unit& inner) const {
 }
 
 void Fsdp1::gather_for_saving(Unit& u) {
+  drop_dead_grad(u);
   host_.device_sync();
   wait_for_limiter();
   if (!shards_) return;
@@ -89,6 +90,11 @@ void Fsdp1::save() {
       open.push_back(&u);
       host_.device_sync();
       if (kind == Saved::local) continue;
+      // With use_orig_params what is not sharded needs no unsharding.
+      if (!shards_ && options_.use_orig_params) {
+        drop_dead_grad(u);
+        continue;
+      }
       gather_for_saving(u);
       if (!offload) continue;
       host_.launch(kCompute, copy_work(host_, WorkKind::CopyD2H, stored(u.plan->flat), u.id));

@@ -19,6 +19,7 @@ uint32_t Host::repeat_buffers(uint32_t begin, uint32_t end, GroupId group) {
 // Behind it in 2.7: the work's end event and its future's are recorded, the issuer waits for the first.
 void Host::collective(StreamId stream, WorkId w, std::initializer_list<BufferId> tensors) {
   if (!behaviour_.internal_streams && legacy_nccl_) {
+    make_group(s_.works[w.v].comm);
     launch(stream, w);
     record(stream);
     record(stream);
@@ -46,7 +47,16 @@ void Host::collective(StreamId stream, WorkId w, std::initializer_list<BufferId>
 void Host::make_streams() {
   if (streams_made_) return;
   streams_made_ = true;
-  if (behaviour_.makes_groups_late) emit(Kind::HostCalls, 0, 4 * 32);
+  if (behaviour_.makes_groups_late || legacy_nccl_) emit(Kind::HostCalls, 0, 4 * 32);
+}
+
+// The legacy backend makes a group's communicator, and the pools of streams, at its first collective.
+void Host::make_group(CommId comm) {
+  if (made_.size() <= comm.v) made_.resize(comm.v + 1, false);
+  if (made_[comm.v]) return;
+  made_[comm.v] = true;
+  make_streams();
+  emit(Kind::HostCalls, 0, 1);
 }
 
 EventId Host::async_collective(StreamId stream, WorkId w, std::initializer_list<BufferId> tensors) {
@@ -54,10 +64,11 @@ EventId Host::async_collective(StreamId stream, WorkId w, std::initializer_list<
   wait_stream(internal, stream);
   if (behaviour_.records_streams)
     for (BufferId b : tensors) use_on(b, internal);
-  if (!behaviour_.internal_streams) record(internal);
+  const bool recent = !behaviour_.internal_streams && !legacy_nccl_;
+  if (recent) record(internal);
   launch(internal, w);
   const EventId end = record(internal);
-  if (behaviour_.internal_streams) record(internal);
+  if (!recent) record(internal);
   return end;
 }
 
@@ -68,7 +79,10 @@ StreamId Host::internal_stream(CommId comm) {
   if (internal_.size() <= comm.v) internal_.resize(comm.v + 1, 0);
   if (internal_[comm.v] != 0) return internal_[comm.v];
   make_streams();
-  if (behaviour_.makes_groups_late) emit(Kind::HostCalls, 0, 1);  // the communicator
+  if (legacy_nccl_ && !behaviour_.internal_streams)
+    make_group(comm);
+  else if (behaviour_.makes_groups_late)
+    emit(Kind::HostCalls, 0, 1);  // the communicator
   const size_t place = (1 + internal_streams_++) % kPool;
   const StreamId stream = place == 0 ? kAllReduce : static_cast<StreamId>(kInternal + place - 1);
   if (s_.streams.size() == stream) s_.streams.push_back("internal (" + s_.comms[comm.v].name + ")");

@@ -78,13 +78,14 @@ class Host {
   void make_streams();
   // The stream of a process group, which is made with its first collective there.
   StreamId internal_stream(CommId comm);
+  void make_group(CommId comm);
   // An asynchronous one: on its process group's stream, behind what `stream` has now. Returns the event
   // of its end.
   EventId async_collective(StreamId stream, WorkId w, std::initializer_list<BufferId> tensors = {});
   // A wait for an asynchronous collective. In 2.15 none if it is known to have ended, which is looked
   // at whenever a collective is issued (seen with a host of 8 us a call).
   void wait_for_work(StreamId stream, EventId end) {
-    if (behaviour_.internal_streams) return wait(stream, end);
+    if (behaviour_.internal_streams || legacy_nccl_) return wait(stream, end);
     s_.code.push_back({Kind::WaitUnlessDone, stream, Reloc::none, 1, end.v});
   }
   // A copy of a small table from pinned memory, whose block is free again when the stream gets there.
@@ -164,6 +165,7 @@ class Host {
   Schedule& s_;
   const Behaviour& behaviour_;
   const bool legacy_nccl_;
+  std::vector<bool> made_;          // by communicator, legacy_nccl
   uint32_t open_ = 0;               // first instruction that no segment covers yet
   std::vector<StreamId> internal_;  // by communicator; 0: none yet
   size_t internal_streams_ = 0;

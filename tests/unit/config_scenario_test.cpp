@@ -244,7 +244,7 @@ TEST(ScenarioConfig, Limits) {
           .find("bytes on one GPU are more than 2^62"),
       std::string::npos);
   EXPECT_NE(error_of(kHead + "training: {seq_len: 128, strategy: fsdp2, grad_accum: 65536}\n")
-                .find("layers x grad_accum x options.max_steps"),
+                .find("layers x grad_accum x forwards x options.max_steps"),
             std::string::npos);
   // The largest public models at long context and on large clusters are far from any limit.
   EXPECT_EQ(error_of("shardsim: 1\nmodel: {preset: llama-3.1-405b}\n"

@@ -1,4 +1,4 @@
-// conform against recordings of real PyTorch: all of those in tests/recordings/fsdp2 exactly; what a
+// conform against recordings of real PyTorch: all of those in tests/recordings/fsdp2, fsdp1 and their 2.7 exactly; what a
 // changed recording makes fail; and that nothing but the program is read.
 #include "sim/study/conform.h"
 
@@ -66,6 +66,12 @@ TEST(StudyConform, RecordingsAreExact) {
   const auto older = recordings_in("fsdp2-2.7");  // of PyTorch 2.7.1
   EXPECT_GE(older.size(), 13u);
   names.insert(names.end(), older.begin(), older.end());
+  const auto fsdp1 = recordings_in("fsdp1");
+  EXPECT_GE(fsdp1.size(), 50u);
+  names.insert(names.end(), fsdp1.begin(), fsdp1.end());
+  const auto older_fsdp1 = recordings_in("fsdp1-2.7");
+  EXPECT_GE(older_fsdp1.size(), 4u);
+  names.insert(names.end(), older_fsdp1.begin(), older_fsdp1.end());
   for (const std::string& name : names) {
     const Checks c = checks_of(recording(name));
     EXPECT_EQ(failing(c), "") << name << (c.differences.empty() ? "" : "\n" + c.differences[0]);

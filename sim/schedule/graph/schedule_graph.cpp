@@ -118,11 +118,11 @@ class Builder {
     const auto v = static_cast<uint32_t>(graph_.vertices.size());
     for (size_t t = 0; t < streams_; ++t)
       if (front[t] > host_known_[t]) edge(front[t], v, Why::event);
-    edge(host_, v, Why::host, calls_);
+    edge(host_, v, Why::host, calls_ + 1);  // its own cost runs while it waits
     raise(host_known_, known);
     for (Clock& k : known_) raise(k, host_known_);
     host_ = v;
-    calls_ = 1;
+    calls_ = 0;
     graph_.vertices.push_back({Vertex::Kind::host_wait, 0, UINT32_MAX, {}, {}});
     close();
   }
