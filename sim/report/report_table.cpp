@@ -142,6 +142,23 @@ void blocks(Lines& out, const MemoryReport& m) {
     out.add("  {:>12}  {:>12}  {}", format_bytes(b.size), format_bytes(b.segment_size), b.left_by);
 }
 
+// Evaluation, state dicts: what follows the last step.
+void after_steps(Lines& out, const MemoryReport& m) {
+  size_t i = m.rows.size();
+  while (i > 0 && m.rows[i - 1].step < 0) --i;
+  if (i == 0 || i == m.rows.size()) return;
+  out.add("");
+  out.add("after the steps");
+  out.add("  {:<28}{:>12}{:>12}{:>12}{:>12}", "before the mark", "host time", "allocated",
+          "its peak", "reserved");
+  for (; i < m.rows.size(); ++i) {
+    const MemoryRow& row = m.rows[i];
+    out.add("  {:<28}{:>12}{:>12}{:>12}{:>12}", row.name, duration(row.host - m.rows[i - 1].host),
+            format_bytes(row.allocated), format_bytes(row.allocated_peak),
+            row.reserved_peak ? format_bytes(*row.reserved_peak) : "-");
+  }
+}
+
 void exposed(Lines& out, const StepReport& r) {
   if (r.exposed.empty()) return;
   std::vector<Exposed> top = r.exposed;
@@ -193,6 +210,7 @@ std::string report_table(const StepReport& r) {
   memory(out, r.memory);
   memory_by_group(out, r);
   blocks(out, r.memory);
+  after_steps(out, r.memory);
   exposed(out, r);
   collectives(out, r);
   return out.take();

@@ -27,10 +27,11 @@ Simulation play(const std::string& gpus, const std::string& training) {
 
 // A cast has no step of its own, also where it is the node that a first accumulated gradient leaves.
 TEST(StudyCorners, CastOutputsOfNestedGroups) {
-  const Simulation s = simulate(scenario("qwen3-0.6b", "4",
-                                         "wrap: {policy: nested}, precision: {compute: bf16, "
-                                         "reduce: bf16, output: fp32}, grad_accum: 2, "
-                                         "fsdp2: {requires_gradient_sync: last}"));
+  const Simulation s =
+      simulate(scenario("llama-3-8b", "4",
+                        "wrap: {policy: nested, head: true}, precision: {compute: bf16, "
+                        "reduce: bf16, output: fp32}, grad_accum: 2, "
+                        "fsdp2: {requires_gradient_sync: last}"));
   EXPECT_EQ(s.schedule.marks.back().name.find("step"), 0u);
 }
 
