@@ -251,6 +251,7 @@ void vectors(Model& model) {
   for (const auto& block : a.bag_blocks) {
     model.blocks.push_back(t.open("", i++));
     std::vector<int64_t> sizes;
+    sizes.reserve(block.size());
     for (const auto& dims : block) sizes.push_back(dims.front());
     list(sizes);
     t.close();

@@ -35,6 +35,7 @@ void Fsdp1::clip_whole_grads(const std::vector<uint32_t>& with_grad) {
   const int64_t launches = passes.count();
   const BufferId table = buffer(8 * n), partial = buffer(4 * chunks);
   std::vector<BufferId> norms;
+  norms.reserve(with_grad.size());
   for (int64_t i = 0; i < n; ++i) norms.push_back(buffer(element));
   Work h2d;
   h2d.kind = WorkKind::CopyH2D;
@@ -109,6 +110,7 @@ void Fsdp1::clip_grad_norm(const std::vector<uint32_t>& with_grad) {
   }
   if (!shards_) return clip_whole_grads(with_grad);
   std::vector<BufferId> norms;
+  norms.reserve(with_grad.size());
   for (uint32_t i : with_grad) norms.push_back(norm(sharded_[i].local, stored(sharded_[i].local)));
   const bool offload = options_.cpu_offload;
   if (norms.empty() && !offload) return;
