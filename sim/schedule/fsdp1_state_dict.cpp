@@ -66,7 +66,9 @@ void Fsdp1::copy_out(Unit& u, std::vector<BufferId>& copies) {
 void Fsdp1::save() {
   using Saved = Fsdp1Options::StateDict;
   const Saved kind = options_.state_dict;
-  const bool offload = kind == Saved::full_offload || kind == Saved::full_offload_rank0;
+  // Only what is sharded goes to the host whole (handle.to_cpu).
+  const bool offload =
+      shards_ && (kind == Saved::full_offload || kind == Saved::full_offload_rank0);
   if (kind != Saved::none) {
     host_.mark("before_state_dict", -1, false);
     std::vector<BufferId> copies;

@@ -185,6 +185,7 @@ class RegionTape {
   std::vector<Value> values_;  // by slot
   std::vector<Node> nodes_;
   std::vector<PreHook> pre_hooks_;
+  uint32_t output_node_ = Engine::kNone;  // until the output's gradient has called its hooks
   std::vector<std::pair<GroupId, uint32_t>> views_;  // unit and node
   std::vector<Scope> scopes_;
   Engine engine_;
@@ -593,6 +594,10 @@ void RegionTape::execute(uint32_t n, Engine::Grads& in, Engine::Grads& out) {
       else
         hooks_->pre_backward(h.module);
     }
+  if (n == output_node_) {
+    output_node_ = Engine::kNone;
+    hooks_->output_gradient();
+  }
   Node& node = nodes_[n];
   if (node.kind == NodeKind::views) {
     hooks_->flat_gradient(node.unit);
@@ -751,6 +756,7 @@ void RegionTape::run_backward(const GradModes& modes, const GradForm& form, Buff
   g.view = form.view;
   g.type = y.type;
   g.bytes = y.bytes;
+  if (direct()) output_node_ = y.node;
   engine_.backward(y.node, g, *this);
   for (const auto& [step, slots] : cached_)
     if (step != UINT32_MAX)

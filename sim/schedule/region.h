@@ -90,6 +90,8 @@ class ModuleHooks {
   virtual std::vector<GroupId> take_views() = 0;
   virtual GroupId unit_of(uint32_t param) const = 0;
   virtual void flat_gradient(GroupId unit) = 0;
+  // The output's gradient is there: what modules around the stage have put on it, behind those inside.
+  virtual void output_gradient() = 0;
   // Whether pre_forward's post_backward belongs to the inputs' gradients themselves, not to a node.
   virtual bool post_backward_on_inputs() const = 0;
 };

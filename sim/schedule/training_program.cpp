@@ -208,6 +208,7 @@ class TrainingProgram::Impl : public ViewListener {
     bool post_backward = false;
   };
   void views_made(GroupId unit) override;
+  void run_pre_hooks(uint32_t n);
   void edges_to_views(uint32_t stage, Engine::Edges& edges) const;
   // What one of the forwards before a backward has of its own.
   struct Pass {
@@ -361,6 +362,11 @@ class TrainingProgram::Impl::Hooks : public ModuleHooks {
     return {static_cast<uint32_t>(p_.plan_.group_of_param[p.v])};
   }
   void flat_gradient(GroupId unit) override { p_.fsdp_.flat_gradient(unit); }
+  void defer(uint32_t node) { node_ = node; }
+  void output_gradient() override {
+    if (node_ != Engine::kNone) p_.run_pre_hooks(node_);
+    node_ = Engine::kNone;
+  }
   bool post_backward_on_inputs() const override { return p_.fsdp_.flattens_gradients(); }
   // True if the unit is of a module inside the stage.
   bool takes(GroupId unit) {
@@ -377,6 +383,7 @@ class TrainingProgram::Impl::Hooks : public ModuleHooks {
   ModuleId top_;
   bool own_;  // the stage's own module is entered inside it
   std::vector<GroupId> made_;
+  uint32_t node_ = Engine::kNone;  // of the stage, whose own hooks are to run
 };
 
 void TrainingProgram::Impl::views_made(GroupId unit) {
@@ -587,7 +594,9 @@ void TrainingProgram::Impl::choose_checkpoint(ModuleId block, RegionOptions& o) 
   if (c.reentrant) o.recompute = Recompute::reentrant;
   if (c.part.empty()) return;
   const ModuleId part = model_.child(block, c.part);
-  SHARDSIM_ASSERT(part.valid(), "every block has the part, which the plan checks");
+  if (!part.valid())
+    throw Error("activation_checkpointing.part: no block has a child of that name", {},
+                "names are those of `shardsim explain`");
   o.part = part.v - block.v;
 }
 
@@ -740,7 +749,7 @@ void TrainingProgram::Impl::accumulate(Grad& into, const Grad& g) {
   into = sum;
 }
 
-void TrainingProgram::Impl::execute(uint32_t n, Engine::Grads& in, Engine::Grads& out) {
+void TrainingProgram::Impl::run_pre_hooks(uint32_t n) {
   for (const PreHook& h : pre_hooks_)
     if (h.node == n) {
       if (h.post_backward)
@@ -748,7 +757,16 @@ void TrainingProgram::Impl::execute(uint32_t n, Engine::Grads& in, Engine::Grads
       else
         fsdp_.pre_backward(h.state);
     }
+}
+
+void TrainingProgram::Impl::execute(uint32_t n, Engine::Grads& in, Engine::Grads& out) {
   const Node node = nodes_[n];
+  // A stage with wrapped modules inside has their hooks on the same tensor, and they came first. A
+  // reentrant checkpoint is one node, whatever it reruns.
+  if (node.kind == Node::Kind::direct && !training_.checkpointing.reentrant)
+    node.hooks->defer(n);
+  else
+    run_pre_hooks(n);
   switch (node.kind) {
     case Node::Kind::views: fsdp_.flat_gradient(node.unit); return;
     case Node::Kind::leaf: {
