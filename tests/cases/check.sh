@@ -1,0 +1,278 @@
+#!/usr/bin/env bash
+# Plays users' cases: tests/cases/check.sh SHARDSIM
+# Each line is a case: what the case says is right, and what shardsim gives. Expected values are the
+# cases' (README.md here), never taken from shardsim. Exits 1 when a case differs.
+set -euo pipefail
+if [[ $# -ne 1 ]]; then sed -n '2,4s/^# \{0,1\}//p' "$0"; exit 1; fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+python3 - "$(realpath "$1")" "$(cd "$(dirname "$0")" && pwd)" "$work" <<'PYTHON'
+import json
+import pathlib
+import subprocess
+import sys
+
+program, folder, work = sys.argv[1:]
+bad = checks = 0
+
+
+def play(command, scenario, *changes):
+    """What `shardsim command` says of a scenario here in which each (old, new) text is replaced."""
+    text = pathlib.Path(folder, scenario + ".yaml").read_text()
+    for old, new in changes:
+        assert old in text, (scenario, old)
+        text = text.replace(old, new)
+    path = pathlib.Path(work, "case.yaml")
+    path.write_text(text)
+    return subprocess.run([program, command, str(path), "--format", "json"],
+                          capture_output=True, text=True)
+
+
+def result(command, scenario, *changes):
+    done = play(command, scenario, *changes)
+    if done.returncode != 0:
+        sys.exit(f"{scenario} {changes}: {command} exits {done.returncode}: {done.stderr}")
+    return json.loads(done.stdout)
+
+
+def run(*of): return result("run", *of)
+def explain(*of): return result("explain", *of)
+
+
+def check(case, what, expected, got, tolerance=0.0):
+    """Equal, or within a relative tolerance."""
+    global bad, checks
+    checks += 1
+    if tolerance:
+        right = abs(got - expected) <= tolerance * abs(expected)
+    else:
+        right = got == expected
+    bad += not right
+    print(f"{case}  {'same ' if right else 'OTHER'}  {what}: expected {expected}, got {got}")
+
+
+def holds(case, what, got, right):
+    global bad, checks
+    checks += 1
+    bad += not right
+    print(f"{case}  {'same ' if right else 'OTHER'}  {what}: got {got}")
+
+
+def counts(report, group):
+    """(all-gathers, reduce-scatters) of a group in a step."""
+    return tuple(sum(c["count"] for c in report["collectives"]
+                     if c["group"] == group and c["kind"] == kind)
+                 for kind in ("all_gather", "reduce_scatter"))
+
+
+def group(report, name):
+    return next(g for g in report["groups"] if g["name"] == name)
+
+
+# Memory of FSDP1's limiter.
+limited, unlimited = (run("limiter", ("limit_all_gathers: true", f"limit_all_gathers: {on}"))
+                      for on in ("true", "false"))
+active = [r["memory"]["peak_active_bytes"] for r in (limited, unlimited)]
+def gathered(report):
+    """Most all-gather outputs of the first forward that the device has not yet done with.
+
+    The 32 MiB of the products' workspace are taken off; a row of activations stays, 0.01 of an output.
+    """
+    mark = next(m for m in report["memory"]["marks"] if m["mark"].endswith("after_forward"))
+    return round((mark["peak_active_bytes"] - mark["allocated_bytes"] - (32 << 20)) / (8192 * 8192 * 2), 2)
+
+
+holds("UC002", "all-gather outputs in flight with the limiter, 2", gathered(limited), abs(gathered(limited) - 2) <= 0.02)
+holds("UC002", "without it more", gathered(unlimited), gathered(unlimited) > 2.5)
+holds("UC003", "peak active without limiter over with, at least 3", round(active[1] / active[0], 2),
+      active[1] >= 3 * active[0])
+ratio = limited["step_time_s"] / unlimited["step_time_s"]
+holds("UC003", "step time changes by less than 5 %, with over without", round(ratio, 4),
+      abs(ratio - 1) < 0.05)
+
+# Saving.
+for kind, verdict in (("full", True), ("sharded", False), ("full_offload_rank0", False)):
+    report = run("full_state_dict", ("state_dict: full", f"state_dict: {kind}"))
+    check("UC023", f"out of memory with state_dict {kind}", verdict, report["memory"]["oom"])
+peaks = {}
+for kind, verdict in (("full", True), ("sharded", False), ("none", False)):
+    report = run("full_state_dict", ("strategy: fsdp1\n", "strategy: fsdp2\n"),
+                 ("fsdp1: {use_orig_params: true, state_dict: full}", f"fsdp2: {{state_dict: {kind}}}"))
+    check("UC023", f"FSDP2, out of memory with state_dict {kind}", verdict, report["memory"]["oom"])
+    peaks[kind] = report["memory"]["peak_allocated_bytes"]
+check("UC023", "bytes that FSDP2's sharded save adds", 0, peaks["sharded"] - peaks["none"])
+check("UC023", "bytes of the whole model in bf16", 137.95e9, report["model"]["params"] * 2, 0.01)
+
+# State of a rank.
+report = explain("qwen32b")
+check("UC025", "state of a GPU, 16 B a parameter", 32.8e9, sum(report["resident_bytes"].values()), 0.01)
+report = explain("qwen32b", ("storage: fp32, compute: bf16, reduce: fp32", "storage: bf16"))
+check("UC025", "state of a GPU, all bf16", 16.4e9, sum(report["resident_bytes"].values()), 0.01)
+check("UC026", "out of memory on 2 GPUs", True, run("llama13b")["memory"]["oom"])
+check("UC026", "out of memory on 4 GPUs", False,
+      run("llama13b", ("gpus_per_node: 2", "gpus_per_node: 4"))["memory"]["oom"])
+report = explain("llama7b")
+of = report["resident_bytes"]
+check("UC027", "B a parameter, weights and moments in fp32", 12.0,
+      4 * (of["parameters"] + of["optimizer_state"]) / report["model"]["params"], 1e-6)
+check("UC027", "B a parameter with gradients", 16.0, 4 * sum(of.values()) / report["model"]["params"], 1e-6)
+# The allocator rounds each of the 26 tensors up to 512 B.
+for sync, held in (("last", 52.0e9), ("each", 3.25e9)):
+    marks = {m["mark"]: m["allocated_bytes"] for m in
+             run("deferred_sync", ("sync: last", f"sync: {sync}"))["memory"]["marks"]}
+    check("UC030", f"bytes of gradients between passes, sync {sync}", held,
+          marks["step0.0.after_backward"] - marks["after_init"], 1e-5)
+
+# Groups.
+report = explain("root_tables")
+check("UC032", "root's reduce-scatter input", 10171187200,
+      max(g["reduce_scatter_bytes"] for g in report["groups"]))
+report = explain("root_tables", ('"model.norm"]', '"model.norm", "model.embed_tokens", "lm_head"]'))
+check("UC032", "the same, tables apart", 5085593600,
+      max(g["reduce_scatter_bytes"] for g in report["groups"]))
+for strategy, times in (("full_shard", 48.0), ("shard_grad_op", 32.0)):
+    report = explain("olmo", ("full_shard", strategy))
+    moved = sum(c["bytes_total"] for c in report["collectives_per_step"])
+    check("UC040", f"volume of {strategy} over an all-reduce's", times,
+          moved / (2 * 4 * report["model"]["params"]))
+    counted = {c["kind"]: c["count"] for c in report["collectives_per_step"]}
+    check("UC040", f"reduce-scatters of {strategy}, 2 units", 2 * 32, counted["reduce_scatter"])
+report = run("llama7b")
+resolved = {g["name"]: g["reshard"] for g in report["groups"]}
+root = next(n for n in resolved if "layers" not in n)
+check("UC042", "reshard_after_forward of the root", "false", resolved[root])
+check("UC042", "of a block", "true", resolved["model.layers.5"])
+check("UC042", "all-gathers of the root", 1, counts(report, root)[0])
+check("UC042", "all-gathers of a block", 2, counts(report, "model.layers.5")[0])
+apart = '[["model.embed_tokens"], ["model.norm", "lm_head"], '
+done = play("explain", "tied", ('[["model.embed_tokens", "model.norm", "lm_head"], ', apart))
+holds("UC043", "tied weight in two groups is rejected, both named", done.returncode,
+      done.returncode == 1 and "lm_head.weight" in done.stderr and "embed_tokens.weight" in done.stderr)
+layers = 2 * (1024 * 2048 * 2 + 1024 * 1024 * 2 + 3 * 1024 * 3072 + 2 * 1024 + 2 * 128)
+check("UC043", "elements with the tied table counted once", 151936 * 1024 + 1024 + layers,
+      sum(g["numel"] for g in explain("tied")["groups"]))
+
+# Counts of a step of K passes.
+for k in (1, 4):
+    passes = ("grad_accum: 4", f"grad_accum: {k}")
+    kept = ("reshard_after_forward: true, root_reshard_after_forward: true", "reshard_after_forward: false")
+    last = ("reshard_after_forward: false", "reshard_after_forward: false, requires_gradient_sync: last, "
+            "reshard_after_backward: last")
+    for case in ("UC046", "UC094"):
+        name = "K" if case == "UC046" else "m"
+        of = counts(run("accumulation", passes), "layers.1")
+        check(case, f"{name}={k}, reshard true: gathers, scatters", (2 * k, k), of)
+        of = counts(run("accumulation", passes, kept), "layers.1")
+        check(case, f"{name}={k}, reshard false", (k, k), of)
+        of = counts(run("accumulation", passes, kept, last), "layers.1")
+        check(case, f"{name}={k}, kept and not synchronised until the last", (1, 1), of)
+
+# Overlap.
+of = {p: run("prefetch", ("backward_prefetch: pre", f"backward_prefetch: {p}")) for p in ("pre", "post", "none")}
+seconds = [of[p]["step_time_s"] for p in of]
+holds("UC056", "step time of pre <= post <= none", seconds, seconds == sorted(seconds))
+peaks = [of[p]["memory"]["peak_allocated_bytes"] for p in of]
+holds("UC056", "memory of pre >= post >= none", peaks, peaks == sorted(peaks, reverse=True))
+check("UC056", "bytes of memory that pre adds", 2 * 16384 * 4096 * 2, peaks[0] - peaks[1])
+report = run("implicit")
+gather = next(c for c in report["collectives"] if c["group"] == "layers.0" and c["kind"] == "all_gather")
+holds("UC066", "exposed of group 0 at least its first all-gather", (gather["exposed_s"], gather["time_s"] / gather["count"]),
+      gather["exposed_s"] >= gather["time_s"] / gather["count"] * (1 - 1e-9))
+of = report["memory"]["by_category"]
+held = (of["unsharded_parameters"] + of["all_gather_buffers"]) / (8192 * 8192 * 2)
+holds("UC066", "gathered groups at the peak, at most 3", held, held <= 3)
+
+peaks = [next(m["peak_allocated_bytes"] for m in run("implicit", (
+    "strategy: fsdp2", f"strategy: fsdp2\n  fsdp2: {{prefetch: {{forward: {depth}}}}}"))["memory"]["marks"]
+    if m["mark"] == "step0.0.after_forward") for depth in (0, 1, 2, 3)]
+check("UC066", "groups that explicit prefetch of 1, 2, 3 adds", [1, 2, 3],
+      [round((p - peaks[0]) / (8192 * 8192 * 2), 1) for p in peaks[1:]])
+for k, reduced_each, seconds in ((2, "last", 33.0), (4, "last", 54.6), (8, "last", 97.8), (4, "each", 88.8)):
+    report = run("deferred_all_reduce", ("grad_accum: 1", f"grad_accum: {k}"), ("all_reduce: last", f"all_reduce: {reduced_each}"))
+    check("UC067", f"seconds of {k} passes, all-reduce {reduced_each}", seconds, report["step_time_s"], 0.02)
+
+# Frozen parameters.
+def reduced(report):
+    return sum(c["bytes_total"] for c in report["collectives_per_step"] if c["kind"] == "reduce_scatter") // 2
+
+
+mixtral = ("[4096, 49165], [16, 8192]", "[1048576, 1384], [40960, 1], [8, 13312]")
+fsdp2 = ("strategy: fsdp1\n  fsdp1: {use_orig_params: true}", "strategy: fsdp2")
+for case, changes, whole, trained in (
+        ("UC077", (), 201510912, 131072),
+        ("UC078", (mixtral, ('["*.0"]', '["*.0", "*.1"]')), 1451376640, 106496)):
+    check(case, "elements that FSDP1 reduces", whole, reduced(explain("lora", *changes)))
+    check(case, "elements that FSDP2 reduces", trained, reduced(explain("lora", *changes, fsdp2)))
+for ranks, times in ((8, 0.1625), (1, 1.30)):
+    report = run("ten_percent", ("{preset: hgx-h100}", f"{{preset: hgx-h100, gpus_per_node: {ranks}}}"))
+    held = next(m["allocated_bytes"] for m in report["memory"]["marks"] if m["mark"] == "step1.after_optimizer")
+    check("UC080", f"state over the parameters' bytes, {ranks} ranks", times, held / (4 * report["model"]["params"]), 0.02)
+bytes_of = [explain("llama7b", ("storage: fp32, compute", f"storage: {t}, compute"))["resident_bytes"]["parameters"]
+            for t in ("fp32", "bf16")]
+check("UC081", "resident bytes of parameters kept in fp32 over bf16", 2.0, bytes_of[0] / bytes_of[1])
+
+# Padding.
+of = group(explain("padding"), "layers.0")
+check("UC087", "elements, gathered, shard", (13, 16, 8), (of["numel"], of["padded_numel"], of["shard_bytes"] // 4))
+of = group(explain("padding", ("[[3, 3], [2, 2]]", "[[96, 32]]"), ("gpus_per_node: 2", "gpus_per_node: 5")), "layers.0")
+check("UC088", "rows of a padded shard", 20, of["shard_bytes"] // (4 * 32))
+check("UC088", "overhead", round(4 / 96, 6), round(of["padded_numel"] / of["numel"] - 1, 6))
+report = explain("padding", ("[[3, 3], [2, 2]]", "[[3, 1]]"), ("gpus_per_node: 2", "gpus_per_node: 4"))
+of = group(report, "layers.0")
+check("UC090", "Shard(0) of 3 over 4: padded shard, empty shards", (1, 1),
+      (of["shard_bytes"] // 4, report["parameters_with_empty_shards"]))
+done = play("explain", "padding", ("strategy: fsdp2", "strategy: fsdp2\n  fsdp2: {shard_placement: [{parameter: \"*.0\", dim: 1}]}"))
+holds("UC090", "Shard(1) of 3 over 2 is an error", done.returncode, done.returncode == 1 and "uneven" in done.stderr)
+of = group(explain("padding", ("[[3, 3], [2, 2]]", "[[128, 4988928], [128, 4988928]]"), ("storage: fp32", "storage: bf16"),
+                   ("gpus_per_node: 2", "gpus_per_node: 8")), "layers.0")
+check("UC091", "bytes of a layer's experts", 128 * 2 * 2688 * 1856 * 2, of["all_gather_bytes"])
+
+# Two meshes, nested units.
+for mesh, times in ((True, 2), (False, 1)):
+    report = run("two_meshes", *([] if mesh else [(", second_mesh: {parameters: [\"*.1\"], shard: 4}", "")]))
+    of = [c for c in report["collectives"] if c["group"].startswith("layers.1")]
+    check("UC092", f"gathers, scatters of a block, {'two meshes' if mesh else 'one mesh'}", (times, times),
+          tuple(sum(c["count"] for c in of if c["kind"] == k) for k in ("all_gather", "reduce_scatter")))
+report = run("nested_checkpoint")
+for part in ("self_attn", "mlp"):
+    check("UC100", f"gathers of {part}, forward and backward", 2, counts(report, f"model.layers.1.{part}")[0])
+
+# The numbers of a log.
+of = group(explain("qwen7b_table"), "lm_head")
+check("UC120", "group, shard, gathered", (544997376, 68124672, 544997376),
+      (of["numel"], of["shard_bytes"] // 2, of["padded_numel"]))
+of = next(g for g in explain("llama7b", ("strategy: fsdp2", "strategy: fsdp1"))["groups"] if "layers" not in g["name"])
+check("UC121", "root without the prompt's 8,192", 262156288 - 8192, of["padded_numel"])
+
+# A simulator's own.
+report = run("bandwidth")
+slow = run("bandwidth", ("bus: 10 GB/s", "bus: 5 GB/s"))
+check("UC130", "communication's time at half the bandwidth", 2.0, slow["comm_busy_s"] / report["comm_busy_s"], 0.01)
+for what, change in (("mesh product", ("strategy: fsdp2", "strategy: fsdp2\n  mesh: {replicate: 2, shard: 2}")),
+                     ("bandwidth 0", ("bus: 10 GB/s", "bus: 0 GB/s")),
+                     ("bandwidth below 0", ("bus: 10 GB/s", "bus: -10 GB/s")),
+                     ("unknown key", ("micro_batch: 16", "micro_bach: 16"))):
+    done = play("run", "bandwidth", change)
+    holds("UC134", f"{what}: a located error, exit code not 0", done.returncode,
+          done.returncode == 1 and "case.yaml:" in done.stderr and "error:" in done.stderr)
+times = {c["kind"]: set() for c in report["collectives"]}
+for c in report["collectives"]:
+    if c["group"] != "":
+        times[c["kind"]].add(c["time_s"] / c["count"])
+holds("UC139", "distinct times of like collectives", {k: len(v) for k, v in times.items()},
+      all(len(v) == 1 for v in times.values()))
+holds("UC140", "exposed less the sum of its stalls, over the step",
+      abs(report["exposed_comm_s"] - sum(e["duration_s"] for e in report["exposed"])) / report["step_time_s"],
+      abs(report["exposed_comm_s"] - sum(e["duration_s"] for e in report["exposed"])) <= 1e-9 * report["step_time_s"])
+rest = report["step_time_s"] - report["compute_busy_s"] - report["exposed_comm_s"]
+holds("UC140", "step less compute and exposed, not below 0", rest, rest >= 0)
+for mesh in ("{replicate: 1, shard: 24}", "{replicate: 24, shard: 1}", "{replicate: 3, shard: 8}"):
+    done = play("run", "bandwidth", ("strategy: fsdp2", "strategy: fsdp2\n  mesh: " + mesh))
+    holds("UC143", f"mesh {mesh} runs", done.returncode, done.returncode == 0)
+one = run("bandwidth", ("nodes: 3", "nodes: 1"), ("gpus_per_node: 8", "gpus_per_node: 1"))
+holds("UC143", "time of collectives on one GPU", (one["comm_busy_s"], [c["count"] for c in one["collectives"]]),
+      one["comm_busy_s"] == 0)
+
+print(f"{checks} checks, {bad} other than expected")
+sys.exit(bad != 0)
+PYTHON
