@@ -4,45 +4,16 @@
 
 #include "sim/base/error.h"
 #include "sim/schedule/streams.h"
+#include "sim/schedule/works.h"
 
 namespace shardsim {
 
 namespace {
 
 constexpr size_t kMaxInflightAllGathers = 2;
-constexpr int64_t kCatBatch = 128;  // tensors that one launch of torch.cat takes
-
-Work kernel(const char* name, KernelClass cls, Bytes bytes, DType t, GroupId group) {
-  Work w;
-  w.kernel = cls;
-  w.bytes = bytes;
-  w.dtype = t;
-  w.group = group;
-  w.name = name;
-  return w;
-}
-
-Work copy(WorkKind kind, Bytes bytes, GroupId group, const char* name) {
-  Work w;
-  w.kind = kind;
-  w.bytes = bytes;
-  w.group = group;
-  w.name = name;
-  return w;
-}
-
-Work collective(WorkKind kind, Bytes bytes, DType t, CommId comm, GroupId group, ReduceOp op,
-                const char* name) {
-  Work w;
-  w.kind = kind;
-  w.bytes = bytes;
-  w.dtype = t;
-  w.comm = comm;
-  w.group = group;
-  w.op = op;
-  w.name = name;
-  return w;
-}
+// Tensors that one launch of torch.cat takes (CAT_ARRAY_BATCH_SIZE in aten's Shape.cu; recorded
+// with 165 parameters in one unit).
+constexpr int64_t kCatBatch = 128;
 
 }  // namespace
 
@@ -117,21 +88,21 @@ void Fsdp1::define(Unit& u) {
   if (l > end) pad(l - end);
 
   u.low = buffer((shards_ ? s : l) * bc, kPreUnshard, Category::all_gather_buffers);
-  u.cast_shard = host_.work(kernel("all_gather_cast", KernelClass::pointwise,
-                                   (shards_ ? s : l) * (bp + bc), compute_, u.id));
+  u.cast_shard = host_.work(kernel_work("all_gather_cast", KernelClass::pointwise,
+                                        (shards_ ? s : l) * (bp + bc), compute_, u.id));
   const int64_t own = shards_ ? s : l;
   if (options_.cpu_offload) {
     u.device_shard = buffer(own * bp, kPreUnshard, Category::all_gather_buffers);
-    u.h2d = host_.work(copy(WorkKind::CopyH2D, own * bp, u.id, "shard"));
-    u.d2h = host_.work(copy(WorkKind::CopyD2H, own * bp, u.id, "gradient"));
+    u.h2d = host_.work(copy_work(WorkKind::CopyH2D, own * bp, u.id, "shard"));
+    u.d2h = host_.work(copy_work(WorkKind::CopyD2H, own * bp, u.id, "gradient"));
   }
   if (shards_) {
     u.full_stored = buffer(whole * bp, kCompute, Category::unsharded_parameters);
-    u.gather_stored = host_.work(collective(WorkKind::AllGather, whole * bp, stored_, shard_comm_,
-                                            u.id, ReduceOp::none, "all_gather"));
+    u.gather_stored = host_.work(collective_work(WorkKind::AllGather, whole * bp, stored_,
+                                                 shard_comm_, u.id, ReduceOp::none, "all_gather"));
     u.full = buffer(whole * bc, kUnshard, Category::unsharded_parameters);
-    u.gather = host_.work(collective(WorkKind::AllGather, whole * bc, compute_, shard_comm_, u.id,
-                                     ReduceOp::none, "all_gather"));
+    u.gather = host_.work(collective_work(WorkKind::AllGather, whole * bc, compute_, shard_comm_,
+                                          u.id, ReduceOp::none, "all_gather"));
   }
   if (!u.trains) return;
   for (const ShardedParam& q : p.params) {
@@ -144,46 +115,52 @@ void Fsdp1::define(Unit& u) {
   }
   for (Piece& x : u.pieces) {
     x.zeros = buffer(x.numel * bc, kUnshard, Category::unsharded_gradients);
-    x.fill =
-        host_.work(copy(host_.behaviour().zeros_by_kernel ? WorkKind::Kernel : WorkKind::Memset,
-                        x.numel * bc, u.id, "zeros"));
+    x.fill = host_.work(
+        copy_work(host_.behaviour().zeros_by_kernel ? WorkKind::Kernel : WorkKind::Memset,
+                  x.numel * bc, u.id, "zeros"));
   }
   for (BufferId& b : u.flat_grad) b = buffer(l * bc, kUnshard, Category::unsharded_gradients);
   const int64_t launches = ceil_div(static_cast<int64_t>(u.pieces.size()), kCatBatch);
-  u.cat = u.pieces.size() == 1 ? host_.work(copy(WorkKind::CopyD2D, l * bc, u.id, "flat_gradient"))
-                               : host_.work(kernel("flat_gradient", KernelClass::cat,
-                                                   2 * l * bc / launches, compute_, u.id));
-  u.add_flat = host_.work(kernel("add", KernelClass::pointwise, 3 * l * bc, compute_, u.id));
+  u.cat = u.pieces.size() == 1
+              ? host_.work(copy_work(WorkKind::CopyD2D, l * bc, u.id, "flat_gradient"))
+              : host_.work(kernel_work("flat_gradient", KernelClass::cat, 2 * l * bc / launches,
+                                       compute_, u.id));
+  u.add_flat = host_.work(kernel_work("add", KernelClass::pointwise, 3 * l * bc, compute_, u.id));
   u.reduce_copy = buffer(l * br, kPostBackward, Category::reduce_scatter_buffers);
-  u.cast_grad = host_.work(kernel("cast", KernelClass::pointwise, l * (bc + br), reduce_, u.id));
+  u.cast_grad =
+      host_.work(kernel_work("cast", KernelClass::pointwise, l * (bc + br), reduce_, u.id));
   const FlatDivide divide = flat_divide(plan_.mesh.world());
   const int64_t out = shards_ ? s : l;
   if (shards_ && whole != l) {
     u.pad_copy = buffer(whole * br, kPostBackward, Category::reduce_scatter_buffers);
-    u.pad_fill = host_.work(kernel("pad_fill", KernelClass::pointwise, whole * br, reduce_, u.id));
-    u.pad_copy_work = host_.work(copy(WorkKind::CopyD2D, l * br, u.id, "pad_copy"));
+    u.pad_fill =
+        host_.work(kernel_work("pad_fill", KernelClass::pointwise, whole * br, reduce_, u.id));
+    u.pad_copy_work = host_.work(copy_work(WorkKind::CopyD2D, l * br, u.id, "pad_copy"));
   }
   if (divide.pre > 1)
-    u.pre_divide = host_.work(kernel("div", KernelClass::pointwise, 2 * whole * br, reduce_, u.id));
-  u.reduce = host_.work(collective(shards_ ? WorkKind::ReduceScatter : WorkKind::AllReduce,
-                                   whole * br, reduce_, shard_comm_, u.id, ReduceOp::sum,
-                                   shards_ ? "reduce_scatter" : "all_reduce"));
+    u.pre_divide =
+        host_.work(kernel_work("div", KernelClass::pointwise, 2 * whole * br, reduce_, u.id));
+  u.reduce = host_.work(collective_work(shards_ ? WorkKind::ReduceScatter : WorkKind::AllReduce,
+                                        whole * br, reduce_, shard_comm_, u.id, ReduceOp::sum,
+                                        shards_ ? "reduce_scatter" : "all_reduce"));
   if (hybrid_)
-    u.all_reduce = host_.work(collective(WorkKind::AllReduce, out * br, reduce_, replicate_comm_,
-                                         u.id, ReduceOp::sum, "all_reduce"));
+    u.all_reduce = host_.work(collective_work(WorkKind::AllReduce, out * br, reduce_,
+                                              replicate_comm_, u.id, ReduceOp::sum, "all_reduce"));
   if (divide.post > 1)
-    u.post_divide = host_.work(kernel("div", KernelClass::pointwise, 2 * out * br, reduce_, u.id));
+    u.post_divide =
+        host_.work(kernel_work("div", KernelClass::pointwise, 2 * out * br, reduce_, u.id));
   const bool casts = reduce_ != stored_;
   if (casts) u.reduced = buffer(out * br, kPostBackward, Category::reduce_scatter_buffers);
   for (BufferId& b : u.sharded)
     b = buffer(out * bp, casts && hybrid_ ? kAllReduce : kPostBackward, Category::gradients);
   u.cast_sharded =
-      host_.work(kernel("cast", KernelClass::pointwise, out * (br + bp), stored_, u.id));
-  u.add_sharded = host_.work(kernel("add", KernelClass::pointwise, 3 * out * bp, stored_, u.id));
+      host_.work(kernel_work("cast", KernelClass::pointwise, out * (br + bp), stored_, u.id));
+  u.add_sharded =
+      host_.work(kernel_work("add", KernelClass::pointwise, 3 * out * bp, stored_, u.id));
   if (options_.keep_low_precision_grads && mixed()) {
     u.low_grad = buffer(out * bc, kCompute, Category::gradients);
     u.cast_low =
-        host_.work(kernel("cast", KernelClass::pointwise, out * (bp + bc), compute_, u.id));
+        host_.work(kernel_work("cast", KernelClass::pointwise, out * (bp + bc), compute_, u.id));
   }
 }
 
@@ -196,8 +173,9 @@ void Fsdp1::initialize() {
     return b;
   };
   const auto move_to_host = [&](BufferId b) {
-    host_.launch(kCompute, host_.work(copy(WorkKind::CopyD2H, host_.schedule().buffers[b.v].bytes,
-                                           {}, "offload")));
+    host_.launch(kCompute,
+                 host_.work(copy_work(WorkKind::CopyD2H, host_.schedule().buffers[b.v].bytes, {},
+                                      "offload")));
     host_.stream_sync(kCompute);
   };
   std::vector<BufferId> made(model_.params.size());
@@ -231,25 +209,25 @@ void Fsdp1::initialize() {
     for (const Piece& x : u.pieces) {
       if (x.param.valid()) continue;
       const BufferId ones = temporary(stored(x.numel), u.id);
-      host_.launch(kCompute, host_.work(kernel("fill", KernelClass::pointwise, stored(x.numel),
-                                               stored_, u.id)));
+      host_.launch(kCompute, host_.work(kernel_work("fill", KernelClass::pointwise, stored(x.numel),
+                                                    stored_, u.id)));
       padding.push_back(temporary(stored(x.numel), u.id));
-      host_.launch(kCompute, host_.work(kernel("mul", KernelClass::pointwise, 2 * stored(x.numel),
-                                               stored_, u.id)));
+      host_.launch(kCompute, host_.work(kernel_work("mul", KernelClass::pointwise,
+                                                    2 * stored(x.numel), stored_, u.id)));
       host_.free(ones);
     }
     const BufferId flat = temporary(stored(p.flat), u.id);
-    host_.launch(
-        kCompute,
-        u.pieces.size() == 1
-            ? host_.work(copy(WorkKind::CopyD2D, stored(p.flat), u.id, "flatten"))
-            : host_.work(kernel("flatten", KernelClass::cat, 2 * stored(p.flat), stored_, u.id)));
+    host_.launch(kCompute,
+                 u.pieces.size() == 1
+                     ? host_.work(copy_work(WorkKind::CopyD2D, stored(p.flat), u.id, "flatten"))
+                     : host_.work(kernel_work("flatten", KernelClass::cat, 2 * stored(p.flat),
+                                              stored_, u.id)));
     for (BufferId b : padding) host_.free(b);
     if (shards_) {
       const int64_t local = std::min(p.shard, p.flat);
       BufferId chunk = temporary(stored(local), u.id);
       host_.launch(kCompute,
-                   host_.work(copy(WorkKind::CopyD2D, stored(local), u.id, "clone_shard")));
+                   host_.work(copy_work(WorkKind::CopyD2D, stored(local), u.id, "clone_shard")));
       if (local < p.shard) {
         const BufferId padded = temporary(stored(p.shard), u.id);
         host_.free(chunk);

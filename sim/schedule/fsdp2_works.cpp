@@ -6,42 +6,11 @@
 #include "sim/base/error.h"
 #include "sim/schedule/multi_tensor.h"
 #include "sim/schedule/streams.h"
+#include "sim/schedule/works.h"
 
 namespace shardsim {
 
 namespace {
-
-Work kernel(const char* name, KernelClass cls, Bytes bytes, DType t, GroupId group) {
-  Work w;
-  w.kernel = cls;
-  w.bytes = bytes;
-  w.dtype = t;
-  w.group = group;
-  w.name = name;
-  return w;
-}
-
-Work copy(WorkKind kind, Bytes bytes, GroupId group, const char* name) {
-  Work w;
-  w.kind = kind;
-  w.bytes = bytes;
-  w.group = group;
-  w.name = name;
-  return w;
-}
-
-Work collective(WorkKind kind, Bytes bytes, DType t, CommId comm, GroupId group, ReduceOp op,
-                const char* name) {
-  Work w;
-  w.kind = kind;
-  w.bytes = bytes;
-  w.dtype = t;
-  w.comm = comm;
-  w.group = group;
-  w.op = op;
-  w.name = name;
-  return w;
-}
 
 // Pointer table of a copy-out, in bytes (kernel-sequence.md 6, read in split_with_sizes_copy's
 // source): two 512-parameter groups on 8 ranks, 524,288 B each, take 4168.
@@ -151,32 +120,33 @@ void Fsdp2::define_gather(ParamGroup& g, Gather& x, CommId comm, bool from_post_
     const int64_t from = from_post_forward ? e : o;
     x.flat = static_cast<size_t>(casts.count());
     for (size_t i = 0; i < x.flat; ++i)
-      x.copy_in.push_back(host_.work(kernel("all_gather_cast", KernelClass::foreach_op,
-                                            (from + e) * cast_numel / static_cast<int64_t>(x.flat),
-                                            compute_, g.id)));
+      x.copy_in.push_back(host_.work(
+          kernel_work("all_gather_cast", KernelClass::foreach_op,
+                      (from + e) * cast_numel / static_cast<int64_t>(x.flat), compute_, g.id)));
     x.flat_buffer = host_.buffer(cast_numel * e, kCopyIn, Category::all_gather_buffers, g.id);
   }
   if (offloads() && !from_post_forward)
     for (const ShardedParam& q : p.params) {
       Gather::Upload& u = x.uploads.emplace_back();
-      u.copy = host_.work(copy(WorkKind::CopyH2D, input(q) * o, g.id, "upload_shard"));
+      u.copy = host_.work(copy_work(WorkKind::CopyH2D, input(q) * o, g.id, "upload_shard"));
       u.shard = host_.buffer(input(q) * o, kCopyIn, Category::all_gather_buffers, g.id);
       if (element(q) == o && compute_dtype(q, training_.precision) == stored_) continue;
-      u.cast =
-          host_.work(kernel("cast", KernelClass::pointwise, (o + e) * input(q), compute_, g.id));
+      u.cast = host_.work(
+          kernel_work("cast", KernelClass::pointwise, (o + e) * input(q), compute_, g.id));
       u.narrow = host_.buffer(input(q) * e, kCopyIn, Category::all_gather_buffers, g.id);
     }
   const int64_t n = copies.count();
   for (int64_t i = 0; i < n; ++i)
     x.copy_in.push_back(host_.work(
-        kernel("all_gather_copy_in", KernelClass::foreach_op, 2 * bytes / n, compute_, g.id)));
+        kernel_work("all_gather_copy_in", KernelClass::foreach_op, 2 * bytes / n, compute_, g.id)));
   const Bytes whole = bytes * x.ranks;
-  x.gather = host_.work(
-      collective(WorkKind::AllGather, whole, compute_, comm, g.id, ReduceOp::none, "all_gather"));
+  x.gather = host_.work(collective_work(WorkKind::AllGather, whole, compute_, comm, g.id,
+                                        ReduceOp::none, "all_gather"));
   const Bytes table = copy_out_table(p, x.ranks, x.ranks, training_.precision, sms_);
-  x.table = host_.work(copy(WorkKind::CopyH2D, table, g.id, "copy_out_table"));
+  x.table = host_.work(copy_work(WorkKind::CopyH2D, table, g.id, "copy_out_table"));
   x.table_buffer = host_.buffer(table, kCompute, Category::all_gather_buffers, g.id);
-  x.copy_out = host_.work(kernel("copy_out", KernelClass::copy_out, 2 * whole, compute_, g.id));
+  x.copy_out =
+      host_.work(kernel_work("copy_out", KernelClass::copy_out, 2 * whole, compute_, g.id));
   x.output = host_.buffer(whole, kCopyIn, Category::all_gather_buffers, g.id);
 }
 
@@ -228,8 +198,8 @@ void Fsdp2::define(ParamGroup& g) {
     Reassembly& r = g.reassembly.emplace_back();
     r.position = i;
     r.piece = host_.buffer(bytes, kCompute, Category::all_gather_buffers, g.id);
-    r.cat = host_.work(kernel("unshard_cat", KernelClass::cat, 2 * bytes,
-                              compute_dtype(q, training_.precision), g.id));
+    r.cat = host_.work(kernel_work("unshard_cat", KernelClass::cat, 2 * bytes,
+                                   compute_dtype(q, training_.precision), g.id));
   }
   if (state.reshard == Reshard::Kind::to) {
     // A new mesh for each fully_shard call: two communicators, of which one is used.
@@ -243,23 +213,24 @@ void Fsdp2::define(ParamGroup& g) {
                    g.id);
     for (const ShardedParam& q : p.params)
       g.clone.push_back(host_.work(
-          copy(WorkKind::CopyD2D, q.shard * ranks / m * element(q), g.id, "reshard_clone")));
+          copy_work(WorkKind::CopyD2D, q.shard * ranks / m * element(q), g.id, "reshard_clone")));
   }
   if (!g.communicates) {
     for (const ShardedParam& q : p.params) {
       const bool casts = compute_dtype(q, training_.precision) != stored_;
       OneRank& one = g.one_rank.emplace_back();
       if (offloads()) {
-        one.upload = host_.work(copy(WorkKind::CopyH2D, q.shard * o, g.id, "upload_shard"));
+        one.upload = host_.work(copy_work(WorkKind::CopyH2D, q.shard * o, g.id, "upload_shard"));
         one.shard = host_.buffer(q.shard * o, kCompute, Category::all_gather_buffers, g.id);
       }
       if (casts) {
-        one.cast = host_.work(
-            kernel("cast", KernelClass::pointwise, (o + element(q)) * q.shard, compute_, g.id));
+        one.cast = host_.work(kernel_work("cast", KernelClass::pointwise,
+                                          (o + element(q)) * q.shard, compute_, g.id));
         one.narrow =
             host_.buffer(q.shard * element(q), kCompute, Category::all_gather_buffers, g.id);
       }
-      one.copy = host_.work(copy(WorkKind::CopyD2D, q.shard * element(q), g.id, "unshard_copy"));
+      one.copy =
+          host_.work(copy_work(WorkKind::CopyD2D, q.shard * element(q), g.id, "unshard_copy"));
     }
   }
 }
@@ -304,11 +275,12 @@ Fsdp2::Reduction& Fsdp2::reduction(ParamGroup& g) {
     // chunk_cat widens bf16 to fp32 only: other gradients are padded and cast into place one by one.
     for (const ShardedParam& q : with_grad.params) {
       x.cast_in.push_back(host_.work(
-          kernel("cast", KernelClass::pointwise, (e + r) * q.shard * ranks, reduce_, g.id)));
+          kernel_work("cast", KernelClass::pointwise, (e + r) * q.shard * ranks, reduce_, g.id)));
       x.pad_in.push_back(
-          host_.work(copy(behaviour.zeros_by_kernel ? WorkKind::Kernel : WorkKind::Memset,
-                          q.shard * ranks * e, g.id, "pad_gradient")));
-      x.pad_in.push_back(host_.work(copy(WorkKind::CopyD2D, q.numel * e, g.id, "pad_gradient")));
+          host_.work(copy_work(behaviour.zeros_by_kernel ? WorkKind::Kernel : WorkKind::Memset,
+                               q.shard * ranks * e, g.id, "pad_gradient")));
+      x.pad_in.push_back(
+          host_.work(copy_work(WorkKind::CopyD2D, q.numel * e, g.id, "pad_gradient")));
       x.padded_grads.push_back(BufferId{});
       if (q.shard * ranks != q.numel)
         x.padded_grads.back() =
@@ -317,21 +289,23 @@ Fsdp2::Reduction& Fsdp2::reduction(ParamGroup& g) {
   }
   const Bytes table = chunk_cat_table(with_grad, r);
   x.table = host_.buffer(table, kCompute, Category::reduce_scatter_buffers, g.id);
-  x.table_copy = host_.work(copy(WorkKind::CopyH2D, table, g.id, "chunk_cat_table"));
+  x.table_copy = host_.work(copy_work(WorkKind::CopyH2D, table, g.id, "chunk_cat_table"));
   if (mixed) {
     // One kernel for each type, from one table of two words less (seen: 6592 B and 4248 B).
     x.mixed_table = host_.buffer(table - 16, kCompute, Category::reduce_scatter_buffers, g.id);
-    x.mixed_table_copy = host_.work(copy(WorkKind::CopyH2D, table - 16, g.id, "chunk_cat_table"));
-    x.second_chunk_cat = host_.work(kernel("chunk_cat", KernelClass::chunk_cat, 0, reduce_, g.id));
+    x.mixed_table_copy =
+        host_.work(copy_work(WorkKind::CopyH2D, table - 16, g.id, "chunk_cat_table"));
+    x.second_chunk_cat =
+        host_.work(kernel_work("chunk_cat", KernelClass::chunk_cat, 0, reduce_, g.id));
   }
   x.chunk_cat = host_.work(
-      kernel("chunk_cat", KernelClass::chunk_cat, input + shard * ranks * e, reduce_, g.id));
+      kernel_work("chunk_cat", KernelClass::chunk_cat, input + shard * ranks * e, reduce_, g.id));
   const DivideFactors divide = divide_factors(
       reduce_, ranks * plan_.mesh.replicate,
       behaviour.divide_factor_all_reduces ? state.divide_factor : 0, state.force_sum);
   const bool divides = divide.pre != 1 || divide.post != 1;
   if (divide.pre != 1)
-    x.pre_divide = host_.work(kernel("div", KernelClass::pointwise, 2 * input, reduce_, g.id));
+    x.pre_divide = host_.work(kernel_work("div", KernelClass::pointwise, 2 * input, reduce_, g.id));
   const bool custom = state.divide_factor > 0;
   const bool premultiplies =
       custom && (!behaviour.divide_factor_all_reduces ||
@@ -339,29 +313,31 @@ Fsdp2::Reduction& Fsdp2::reduction(ParamGroup& g) {
   const ReduceOp scatter_op = premultiplies ? ReduceOp::premul_sum
                               : divides     ? ReduceOp::sum
                                             : ReduceOp::avg;
-  x.reduce_scatter = host_.work(collective(WorkKind::ReduceScatter, input, reduce_, g.reduce_comm,
-                                           g.id, scatter_op, "reduce_scatter"));
-  x.copy = host_.work(copy(WorkKind::CopyD2D, input, g.id, "reduce_copy"));
+  x.reduce_scatter = host_.work(collective_work(WorkKind::ReduceScatter, input, reduce_,
+                                                g.reduce_comm, g.id, scatter_op, "reduce_scatter"));
+  x.copy = host_.work(copy_work(WorkKind::CopyD2D, input, g.id, "reduce_copy"));
   if (hsdp()) {
-    x.add_partial = host_.work(kernel("add", KernelClass::pointwise, 3 * output, reduce_, g.id));
-    x.all_reduce = host_.work(collective(
+    x.add_partial =
+        host_.work(kernel_work("add", KernelClass::pointwise, 3 * output, reduce_, g.id));
+    x.all_reduce = host_.work(collective_work(
         WorkKind::AllReduce, output, reduce_, replicate_comm_, g.id,
         divides || (custom && behaviour.divide_factor_all_reduces) ? ReduceOp::sum : ReduceOp::avg,
         "all_reduce"));
     x.partial = host_.buffer(output, kReduceScatter, Category::reduce_scatter_buffers, g.id);
   }
   if (divide.post != 1)
-    x.post_divide = host_.work(kernel("div", KernelClass::pointwise, 2 * output, reduce_, g.id));
+    x.post_divide =
+        host_.work(kernel_work("div", KernelClass::pointwise, 2 * output, reduce_, g.id));
   x.output = host_.buffer(output, kReduceScatter, Category::reduce_scatter_buffers, g.id);
   if (reduce_ != stored_)
     x.cast_grad =
-        host_.work(kernel("cast", KernelClass::pointwise, (r + o) * shard, stored_, g.id));
+        host_.work(kernel_work("cast", KernelClass::pointwise, (r + o) * shard, stored_, g.id));
   const StreamId pool = reduce_ != stored_ && hsdp() ? kAllReduce : kReduceScatter;
   for (BufferId& b : x.sharded_grad) b = host_.buffer(shard * o, pool, Category::gradients, g.id);
   for (const ShardedParam& q : with_grad.params)
     if (q.local > 0)
       x.add_grad.push_back(
-          host_.work(kernel("add", KernelClass::pointwise, 3 * o * q.local, stored_, g.id)));
+          host_.work(kernel_work("add", KernelClass::pointwise, 3 * o * q.local, stored_, g.id)));
   define_each(g, x);
   return x;
 }
@@ -378,14 +354,15 @@ void Fsdp2::define_each(ParamGroup& g, Reduction& x) {
       const DType t = x.types[i];
       const Bytes bytes = q.numel * bytes_of(t);
       each.cat = host_.buffer(bytes, kCompute, Category::unsharded_gradients, g.id);
-      each.cat_work = host_.work(kernel("gradient_cat", KernelClass::cat, 2 * bytes, t, g.id));
+      each.cat_work = host_.work(kernel_work("gradient_cat", KernelClass::cat, 2 * bytes, t, g.id));
     }
     if (q.local == 0) continue;
     if (offloads())
-      each.to_host = host_.work(copy(WorkKind::CopyD2H, q.local * o, g.id, "offload_gradient"));
+      each.to_host =
+          host_.work(copy_work(WorkKind::CopyD2H, q.local * o, g.id, "offload_gradient"));
     else if (training_.optimizer.in_backward)
       each.update = host_.work(
-          kernel("foreach_add", KernelClass::foreach_op, 3 * q.local * o, stored_, g.id));
+          kernel_work("foreach_add", KernelClass::foreach_op, 3 * q.local * o, stored_, g.id));
   }
 }
 
