@@ -31,13 +31,14 @@ std::string torch_size(const Shape& s) {
 }
 
 void check_dim(const Model& model, uint32_t i, int dim, int64_t ranks) {
+  if (dim == 0) return;
   const Shape& s = model.params[i].shape;
   const std::string name = model.param_name({i});
   if (dim >= s.rank)
     throw Error("fsdp2.shard_placement: '" + name + "': shard dim " + std::to_string(dim) +
                     " is invalid for " + std::to_string(s.rank) + "D tensor: " + torch_size(s),
                 {}, "PyTorch raises AssertionError; dimensions count from 0");
-  if (dim > 0 && s.dim[static_cast<size_t>(dim)] % ranks != 0)
+  if (s.dim[static_cast<size_t>(dim)] % ranks != 0)
     throw Error("fsdp2.shard_placement: '" + name +
                     "': FSDP does not support uneven sharding on dim " + std::to_string(dim) +
                     ": " + torch_size(s) + " (world size: " + std::to_string(ranks) + ")",
