@@ -1,0 +1,64 @@
+#include <string>
+
+#include "sim/base/error.h"
+#include "sim/model/op_kinds.h"
+#include "sim/model/op_writer.h"
+
+namespace shardsim::op {
+
+void linear(OpCode& c, const OpShape& s, const OpContext& x) {
+  const DType t = x.param;
+  if (x.in[0] != t)
+    throw Error("precision: a linear's weight is " + std::string(name_of(t)) + " and its input " +
+                    std::string(name_of(x.in[0])),
+                {},
+                "PyTorch raises RuntimeError (mat1 and mat2 must have the same dtype); see "
+                "precision.keep, fsdp2.ignored_params and precision.cast_forward_inputs");
+  const int64_t e = bytes_of(t);
+  c.out = t;
+  Writer f(c.forward);
+  f.alloc(0, e * s.rows * s.out);
+  f.gemm(x, "linear", s.out, s.rows, s.in, s.bias);
+  if (x.param_grad) c.saved = {input(0)};
+  c.gradient_is_view = !s.matrix_input;
+  Writer b(c.backward);
+  // An expanded gradient is made dense before each product that reads it.
+  const auto dense = [&](auto&& product) {
+    if (x.expanded_grad) {
+      b.alloc(temp(0), e * s.rows * s.out);
+      b.pointwise("copy", 2 * e * s.rows * s.out, e * s.rows * s.out, KernelClass::strided);
+    }
+    product();
+    if (x.expanded_grad) b.free(temp(0));
+  };
+  const auto weight_gradient = [&] {
+    if (!x.param_grad) return;
+    b.alloc(kParamGrad, e * s.in * s.out);
+    dense([&] {
+      if (s.conv1d)
+        b.gemm(x, "linear_dw", s.out, s.in, s.rows);
+      else
+        b.gemm(x, "linear_dw", s.in, s.out, s.rows);
+    });
+  };
+  const auto input_gradient = [&] {
+    if (!x.in_grad[0]) return;
+    b.alloc(0, e * s.rows * s.in);
+    dense([&] { b.gemm(x, "linear_dx", s.in, s.rows, s.out); });
+  };
+  if (!s.bias) {
+    weight_gradient();
+    input_gradient();
+    return;
+  }
+  input_gradient();
+  weight_gradient();
+  if (!x.param_grad) return;
+  b.alloc(kParamGrad + 1, e * s.out);
+  if (x.expanded_grad)
+    b.kernel("bias_grad", KernelClass::reduction, e * s.rows * s.out, s.rows * s.out);
+  else
+    column_sum(b, "bias_grad", s.rows, s.out, e, x.sms, temp(1));
+}
+
+}  // namespace shardsim::op

@@ -1,0 +1,68 @@
+#include <algorithm>
+
+#include "sim/model/op_kinds.h"
+#include "sim/model/op_writer.h"
+
+namespace shardsim::op {
+
+void batch(OpCode& c, const OpShape& s, const OpContext& x) {
+  c.out = s.to;
+  Writer f(c.forward);
+  const Bytes all = bytes_of(s.to) * s.rows * s.in;
+  f.alloc(0, all);
+  f.zeros(x, all);
+}
+
+void arange(OpCode& c, const OpShape& s, const OpContext&) {
+  c.out = DType::i64;
+  Writer f(c.forward);
+  f.alloc(0, 8 * s.seq);
+  f.kernel("arange", KernelClass::pointwise, 8 * s.seq);
+}
+
+// One kernel forward and one backward; keeps its input.
+void activation(OpCode& c, const OpShape& s, const OpContext& x, const char* name,
+                const char* backward) {
+  const Bytes all = bytes_of(x.in[0]) * s.rows * s.out;
+  c.out = x.in[0];
+  Writer f(c.forward), b(c.backward);
+  f.alloc(0, all);
+  f.pointwise(name, 2 * all, all);
+  c.saved = {input(0)};
+  b.alloc(0, all);
+  b.pointwise(backward, 3 * all, all);
+}
+
+void mul(OpCode& c, const OpShape& s, const OpContext& x) {
+  const Bytes all = bytes_of(x.in[0]) * s.rows * s.out;
+  c.out = x.in[0];
+  Writer f(c.forward), b(c.backward);
+  f.alloc(0, all);
+  f.pointwise("mul", 3 * all, all);
+  c.saved = {input(1), input(0)};
+  b.alloc(1, all);
+  b.pointwise("mul", 3 * all, all);
+  b.alloc(0, all);
+  b.pointwise("mul", 3 * all, all);
+}
+
+void add(OpCode& c, const OpShape& s, const OpContext& x) {
+  const Bytes all = bytes_of(x.in[0]) * s.rows * s.out;
+  c.out = x.in[0];
+  Writer f(c.forward);
+  f.alloc(0, all);
+  f.pointwise("add", 3 * all, all);
+  c.passes_gradient = true;
+}
+
+void cast(OpCode& c, const OpShape& s, const OpContext& x) {
+  const int64_t n = s.rows * s.in, from = bytes_of(x.in[0]), to = bytes_of(s.to);
+  c.out = s.to;
+  Writer f(c.forward), b(c.backward);
+  f.alloc(0, to * n);
+  f.pointwise("cast", (from + to) * n, std::max(from, to) * n);
+  b.alloc(0, from * n);
+  b.pointwise("cast", (from + to) * n, std::max(from, to) * n);
+}
+
+}  // namespace shardsim::op
