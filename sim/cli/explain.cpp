@@ -84,7 +84,7 @@ Resident resident(const Plan& plan, const Training& t) {
       }
     }
     for (const ShardedParam& p : g.params) {
-      if (t.strategy == Strategy::fsdp2) r.parameters += round_block(p.shard * o);
+      if (t.strategy != Strategy::fsdp1) r.parameters += round_block(p.shard * o);
       r.optimizer += states * round_block(p.local * o);
       if (fused) r.optimizer += round_block(4);
     }
@@ -119,6 +119,43 @@ std::string gib(Bytes b) {
                      : fmt::format("{} B", b);
 }
 
+std::string name_of(const std::vector<GroupRow>& rows, const Run& r) {
+  const std::string& name = rows[r.first].name;
+  const std::string first = name.empty() ? "(root)" : name;
+  return r.count > 1 ? first + " .. " + rows[r.first + r.count - 1].name : first;
+}
+
+std::string group_table(const std::vector<GroupRow>& rows) {
+  Table table({{"group", "group"},
+               {"count", "of them"},
+               {"numel", "elements"},
+               {"padded", "padded to"},
+               {"shard", "shard"},
+               {"all_gather", "all-gather"},
+               {"reduce_scatter", "reduce-scatter"},
+               {"reshard", "reshard"}});
+  for (const Run& r : runs(rows)) {
+    const GroupRow& g = rows[r.first];
+    table.add({name_of(rows, r), static_cast<int64_t>(r.count), g.numel, g.padded_numel,
+               gib(g.shard_bytes), gib(g.all_gather_bytes), gib(g.reduce_scatter_bytes),
+               g.reshard});
+  }
+  return table.text();
+}
+
+// Of parameters that stay whole.
+std::string whole_table(const std::vector<GroupRow>& rows) {
+  Table table({{"group", "parameters of"},
+               {"count", "of them"},
+               {"numel", "elements"},
+               {"bytes", "bytes"}});
+  for (const Run& r : runs(rows)) {
+    const GroupRow& g = rows[r.first];
+    table.add({name_of(rows, r), static_cast<int64_t>(r.count), g.numel, gib(g.shard_bytes)});
+  }
+  return table.text();
+}
+
 int explain(const std::string& path, const Context& context) {
   refuse_overwrite(context, path);
   Scenario scenario = load_scenario(path);
@@ -131,7 +168,9 @@ int explain(const std::string& path, const Context& context) {
   const StepCounts counts = count(s.schedule);
   const Resident held = resident(s.plan, t);
   int64_t padding = 0, empty = 0, uneven = 0;
+  const bool whole = keeps_parameters_whole(t.strategy);
   for (const Group& g : s.plan.groups) {
+    if (whole) break;
     padding += g.padded() - g.numel;
     if (t.strategy == Strategy::fsdp1) continue;  // a flat parameter is cut where it comes
     for (const ShardedParam& p : g.params) {
@@ -195,27 +234,14 @@ int explain(const std::string& path, const Context& context) {
                      t.mesh.world() == 1 ? "" : "s", t.mesh.shard, t.mesh.replicate);
   out += fmt::format("types    stored {}, computed {}, reduced {}\n", name_of(t.precision.storage),
                      name_of(compute_dtype(t.precision)), name_of(reduce_dtype(t)));
-  if (t.strategy == Strategy::fsdp1)
+  if (whole)
+    out += "\n";
+  else if (t.strategy == Strategy::fsdp1)
     out += fmt::format("padding  {} elements in {} flat parameters\n\n", padding, rows.size());
   else
     out += fmt::format("padding  {} elements; {} of {} tensors uneven, {} with an empty shard\n\n",
                        padding, uneven, s.model.params.size(), empty);
-  Table groups({{"group", "group"},
-                {"count", "of them"},
-                {"numel", "elements"},
-                {"padded", "padded to"},
-                {"shard", "shard"},
-                {"all_gather", "all-gather"},
-                {"reduce_scatter", "reduce-scatter"},
-                {"reshard", "reshard"}});
-  for (const Run& r : runs(rows)) {
-    const GroupRow& g = rows[r.first];
-    std::string name = g.name.empty() ? "(root)" : g.name;
-    if (r.count > 1) name += " .. " + rows[r.first + r.count - 1].name;
-    groups.add({name, static_cast<int64_t>(r.count), g.numel, g.padded_numel, gib(g.shard_bytes),
-                gib(g.all_gather_bytes), gib(g.reduce_scatter_bytes), g.reshard});
-  }
-  out += groups.text() + "\n";
+  out += (whole ? whole_table(rows) : group_table(rows)) + "\n";
   Table collectives({{"kind", "each step"},
                      {"communicator", "communicator"},
                      {"ranks", "ranks"},
@@ -225,7 +251,7 @@ int explain(const std::string& path, const Context& context) {
     collectives.add({std::string(name_of(static_cast<WorkKind>(key[0]))),
                      s.schedule.comms[key[1]].name, s.schedule.comms[key[1]].size, x.count,
                      gib(x.bytes)});
-  out += collectives.text() + "\n";
+  if (!counts.collectives.empty()) out += collectives.text() + "\n";
   out += fmt::format("launches a step   {} products, {} kernels, {} copies; {} host calls\n",
                      counts.products, counts.kernels, counts.copies, counts.host_calls);
   out += fmt::format("a rank holds      parameters {}, gradients {}, optimizer state {}\n",

@@ -83,6 +83,7 @@ Table strategies() {
   table.add({"fsdp1", "2.15",
              "FullyShardedDataParallel: each unit's parameters flattened into one and cut in equal "
              "parts; the five sharding strategies"});
+  table.add({"none", "2.7, 2.15", "one GPU with the whole parameters"});
   return table;
 }
 

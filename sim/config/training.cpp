@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "sim/config/fsdp1.h"
 
 namespace shardsim {
@@ -378,19 +381,28 @@ void read_loss(const Value& value, const Architecture& model, Training& training
   }
 }
 
-void read_strategy(const Map& map, Training& training) {
+void read_strategy(const Map& map, int64_t world, Training& training) {
   const Value value = map.at("strategy", "fsdp2 (fully_shard) or fsdp1 (FullyShardedDataParallel)");
-  for (std::string_view later : {"none", "ddp", "zero1", "zero2", "zero3"})
+  for (std::string_view later : {"ddp", "zero1", "zero2", "zero3"})
     if (value.is_word(later))
       value.fail(fmt::format("this build cannot play strategy {} yet", later),
-                 "fsdp1 and fsdp2 it can");
-  if (value.is_word("fsdp1"))
-    training.strategy = Strategy::fsdp1;
-  else if (!value.is_word("fsdp2"))
+                 "none, fsdp1 and fsdp2 it can");
+  const std::pair<std::string_view, Strategy> known[] = {
+      {"none", Strategy::none}, {"fsdp1", Strategy::fsdp1}, {"fsdp2", Strategy::fsdp2}};
+  const auto* const found = std::find_if(std::begin(known), std::end(known),
+                                         [&](const auto& k) { return value.is_word(k.first); });
+  if (found == std::end(known))
     value.fail_expected("one of none, ddp, zero1, zero2, zero3, fsdp1, fsdp2");
+  training.strategy = found->second;
   for (const std::string_view key : {"fsdp1", "fsdp2"})
     if (map.has(key) && !value.is_word(key))
       map.fail_key(key, fmt::format("only strategy {} has this section", key));
+  if (keeps_parameters_whole(training.strategy) && map.has("wrap"))
+    map.fail_key("wrap", "nothing is wrapped: parameters stay whole",
+                 "strategies fsdp1 and fsdp2 have this section");
+  if (training.strategy == Strategy::none && world > 1)
+    value.fail(fmt::format("strategy none trains on one GPU, and the cluster has {}", world),
+               "use ddp, or cluster: {gpus_per_node: 1, nodes: 1}");
   if (training.strategy == Strategy::fsdp1 && training.pytorch != "2.15")
     value.fail("this build plays fsdp1 as PyTorch 2.15 does only", "leave pytorch out");
   // MixedPrecision's default; MixedPrecisionPolicy casts.
@@ -434,6 +446,11 @@ void read_pytorch(const Map& map, Training& training) {
 // What real PyTorch refuses, or this build cannot play, of keys that are fine each by itself.
 void refuse_combinations(const Map& map, const Training& t) {
   const Fsdp2Options& f = t.fsdp2;
+  const Precision& p = t.precision;
+  if (keeps_parameters_whole(t.strategy) && (p.compute || p.reduce || p.output))
+    map.at("precision")
+        .fail("parameters that stay whole compute in the type they are stored in",
+              "storage is the only key of precision here");
   if (t.strategy != Strategy::fsdp2 && !t.precision.keep.empty())
     map.at("precision").fail("only strategy fsdp2 has keep, param_dtype_override_fn");
   if (t.strategy != Strategy::fsdp2 && t.optimizer.in_backward)
@@ -473,7 +490,7 @@ Training read_training(const Value& value, const Architecture& model, int64_t wo
                         "forwards"});
   Training training;
   read_pytorch(map, training);
-  read_strategy(map, training);
+  read_strategy(map, world, training);
   if (is_decoder(model)) {
     training.seq_len = map.at("seq_len", "tokens of one sequence").whole(1, kMostSeqLen);
     if (model.max_positions > 0 && training.seq_len > model.max_positions)

@@ -163,7 +163,25 @@ struct Fsdp1Options {
   bool summon_full_params = false;
 };
 
-enum class Strategy : uint8_t { fsdp2, fsdp1 };
+enum class Strategy : uint8_t {
+  none,   // one GPU, parameters whole
+  ddp,    // DistributedDataParallel
+  fsdp1,  // FullyShardedDataParallel
+  fsdp2,  // fully_shard
+};
+constexpr const char* name_of(Strategy s) {
+  switch (s) {
+    case Strategy::none: return "none";
+    case Strategy::ddp: return "ddp";
+    case Strategy::fsdp1: return "fsdp1";
+    case Strategy::fsdp2: return "fsdp2";
+  }
+  return "?";
+}
+// Every rank holds all parameters and their gradients as whole tensors.
+constexpr bool keeps_parameters_whole(Strategy s) {
+  return s == Strategy::none || s == Strategy::ddp;
+}
 
 struct Precision {
   DType storage = DType::fp32;

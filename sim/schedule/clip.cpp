@@ -139,4 +139,65 @@ void clip_grad_norm(Host& host, CommId shard, DType dtype, const std::vector<int
   host.free(total);
 }
 
+void clip_whole_grads(Host& host, DType dtype, const std::vector<int64_t>& numels) {
+  const auto n = static_cast<int64_t>(numels.size());
+  if (n == 0) return;
+  const auto buffer = [&](Bytes bytes) {
+    const BufferId b = host.buffer(bytes, kCompute, Category::optimizer);
+    host.alloc(b);
+    return b;
+  };
+  const auto kernel = [&](const char* name, Bytes bytes, KernelClass cls) {
+    Work w;
+    w.kernel = cls;
+    w.bytes = bytes;
+    w.name = name;
+    host.launch(kCompute, host.work(w));
+  };
+  const Bytes element = bytes_of(dtype);
+  int64_t chunks = 0, numel = 0;
+  ForeachLaunches passes(host.behaviour(), 1);
+  for (int64_t x : numels) {
+    chunks += chunks_of(x);
+    numel += x;
+    passes.add(x);
+  }
+  const int64_t launches = passes.count();
+  const BufferId table = buffer(8 * n), partial = buffer(4 * chunks);
+  std::vector<BufferId> norms;
+  norms.reserve(numels.size());
+  for (int64_t i = 0; i < n; ++i) norms.push_back(buffer(element));
+  Work h2d;
+  h2d.kind = WorkKind::CopyH2D;
+  h2d.bytes = 8 * n;
+  h2d.name = "clip_grad_norm";
+  host.pinned_copy(kCompute, host.work(h2d));
+  for (int64_t l = 0; l < launches; ++l)
+    kernel("foreach_norm", element * numel / launches, KernelClass::foreach_op);
+  kernel("lpnorm_cleanup", 4 * chunks, KernelClass::pointwise);
+  host.free(partial);
+  host.free(table);
+  const BufferId stack = buffer(element * n);
+  kernel("stack", element * n, KernelClass::cat);
+  const BufferId total = buffer(element);
+  kernel("norm", element * n, KernelClass::reduction);
+  host.free(stack);
+  for (BufferId b : norms) host.free(b);
+  const BufferId sum = buffer(element);
+  kernel("add", 2 * element, KernelClass::pointwise);
+  const BufferId inverse = buffer(element);
+  kernel("reciprocal", 2 * element, KernelClass::pointwise);
+  const BufferId coefficient = buffer(element);
+  kernel("mul", 2 * element, KernelClass::pointwise);
+  host.free(inverse);
+  host.free(sum);
+  const BufferId clamped = buffer(element);
+  kernel("clamp", 2 * element, KernelClass::pointwise);
+  for (int64_t l = 0; l < launches; ++l)
+    kernel("foreach_mul", 2 * element * numel / launches, KernelClass::foreach_op);
+  host.free(clamped);
+  host.free(coefficient);
+  host.free(total);
+}
+
 }  // namespace shardsim

@@ -16,5 +16,7 @@ namespace shardsim {
 
 // `numels`: local elements of each gradient.
 void clip_grad_norm(Host& host, CommId shard, DType dtype, const std::vector<int64_t>& numels);
+// The same on gradients that nothing shards: no communication.
+void clip_whole_grads(Host& host, DType dtype, const std::vector<int64_t>& numels);
 
 }  // namespace shardsim

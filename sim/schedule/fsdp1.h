@@ -121,7 +121,6 @@ class Fsdp1 final : public Runtime {
   void reduce_grad_no_shard(Unit& u, BufferId flat, DType type);
   void drop_dead_grads();
   void drop_dead_grad(Unit& u);
-  void clip_whole_grads(const std::vector<uint32_t>& with_grad);
   void offload_grad(Unit& u, StreamId post);
   void wait_for_limiter();
 

@@ -2,73 +2,11 @@
 // all-reduce of 4 bytes on the default stream, and the scaling, gradient by gradient. Read off a
 // recording, allocations included.
 #include "sim/model/operators.h"
+#include "sim/schedule/clip.h"
 #include "sim/schedule/fsdp1.h"
-#include "sim/schedule/multi_tensor.h"
 #include "sim/schedule/streams.h"
 
 namespace shardsim {
-
-// Nothing is sharded: torch.nn.utils.clip_grad_norm_ (foreach) on the whole gradients.
-void Fsdp1::clip_whole_grads(const std::vector<uint32_t>& with_grad) {
-  const auto n = static_cast<int64_t>(with_grad.size());
-  if (n == 0) return;
-  const auto buffer = [&](Bytes bytes) {
-    const BufferId b = host_.buffer(bytes, kCompute, Category::optimizer);
-    host_.alloc(b);
-    return b;
-  };
-  const auto kernel = [&](const char* name, Bytes bytes, KernelClass cls) {
-    Work w;
-    w.kernel = cls;
-    w.bytes = bytes;
-    w.name = name;
-    host_.launch(kCompute, host_.work(w));
-  };
-  const Bytes element = bytes_of(stored_);
-  int64_t chunks = 0, numel = 0;
-  ForeachLaunches passes(host_.behaviour(), 1);
-  for (uint32_t i : with_grad) {
-    chunks += chunks_of(sharded_[i].local);
-    numel += sharded_[i].local;
-    passes.add(sharded_[i].local);
-  }
-  const int64_t launches = passes.count();
-  const BufferId table = buffer(8 * n), partial = buffer(4 * chunks);
-  std::vector<BufferId> norms;
-  norms.reserve(with_grad.size());
-  for (int64_t i = 0; i < n; ++i) norms.push_back(buffer(element));
-  Work h2d;
-  h2d.kind = WorkKind::CopyH2D;
-  h2d.bytes = 8 * n;
-  h2d.name = "clip_grad_norm";
-  host_.pinned_copy(kCompute, host_.work(h2d));
-  for (int64_t l = 0; l < launches; ++l)
-    kernel("foreach_norm", element * numel / launches, KernelClass::foreach_op);
-  kernel("lpnorm_cleanup", 4 * chunks, KernelClass::pointwise);
-  host_.free(partial);
-  host_.free(table);
-  const BufferId stack = buffer(element * n);
-  kernel("stack", element * n, KernelClass::cat);
-  const BufferId total = buffer(element);
-  kernel("norm", element * n, KernelClass::reduction);
-  host_.free(stack);
-  for (BufferId b : norms) host_.free(b);
-  const BufferId sum = buffer(element);
-  kernel("add", 2 * element, KernelClass::pointwise);
-  const BufferId inverse = buffer(element);
-  kernel("reciprocal", 2 * element, KernelClass::pointwise);
-  const BufferId coefficient = buffer(element);
-  kernel("mul", 2 * element, KernelClass::pointwise);
-  host_.free(inverse);
-  host_.free(sum);
-  const BufferId clamped = buffer(element);
-  kernel("clamp", 2 * element, KernelClass::pointwise);
-  for (int64_t l = 0; l < launches; ++l)
-    kernel("foreach_mul", 2 * element * numel / launches, KernelClass::foreach_op);
-  host_.free(clamped);
-  host_.free(coefficient);
-  host_.free(total);
-}
 
 void Fsdp1::clip_grad_norm(const std::vector<uint32_t>& with_grad) {
   const auto buffer = [&](Bytes bytes) {
@@ -108,7 +46,12 @@ void Fsdp1::clip_grad_norm(const std::vector<uint32_t>& with_grad) {
     launch(WorkKind::CopyH2D, "zero_scalar", 4, KernelClass::pointwise);
     host_.stream_sync(kCompute);
   }
-  if (!shards_) return clip_whole_grads(with_grad);
+  if (!shards_) {
+    std::vector<int64_t> numels;
+    numels.reserve(with_grad.size());
+    for (uint32_t i : with_grad) numels.push_back(sharded_[i].local);
+    return clip_whole_grads(host_, stored_, numels);
+  }
   std::vector<BufferId> norms;
   norms.reserve(with_grad.size());
   for (uint32_t i : with_grad) norms.push_back(norm(sharded_[i].local, stored(sharded_[i].local)));

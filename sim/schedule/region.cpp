@@ -734,6 +734,7 @@ void RegionTape::collect(uint32_t param, const Grad& g) {
   if (adds) {
     launch(pointwise("add", (bytes_of(type) + 2 * bytes_of(reduce)) * numel));
     release(kept.storage);
+    if (direct()) hooks_->gradient_added(param);
     return;
   }
   const BufferId buffer = storages_[kept.storage].buffer;

@@ -85,6 +85,8 @@ class ModuleHooks {
   // A parameter's gradient (relative to the stage's first parameter) is in this buffer; flat_grads:
   // `made` was recorded behind its node.
   virtual void set_grad(uint32_t param, BufferId buffer, bool cast, EventId made) = 0;
+  // One has been added in place to the gradient that the parameter had.
+  virtual void gradient_added(uint32_t param) = 0;
   // Flat parameters: those whose views pre_forward has made, once; that of a parameter; and the
   // backward of the views.
   virtual std::vector<GroupId> take_views() = 0;

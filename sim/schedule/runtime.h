@@ -39,6 +39,13 @@ class Runtime {
   // Whether a group's gradients are cast to a wider reduce type as they arrive, though they are reduced
   // in this backward.
   virtual bool widens_gradients(GroupId) const { return false; }
+  // Nothing is sharded, and AccumulateGrad's rules are all there are: a gradient is stolen where the
+  // parameter has none, and added in place where it has.
+  virtual bool keeps_gradients_whole() const { return false; }
+  virtual bool holds_gradient(ParamId) const { return false; }
+  // set_unsharded_grad and gradient_added are called between the operators, as each gradient arrives:
+  // stages are laid out where they stand.
+  virtual bool hooks_gradients() const { return false; }
   // Explicit unshards, once the batch is there.
   virtual void unshard_before_forward() {}
   // Parameters' gradients go into a flat gradient: autograd hands each over with an event and
@@ -80,6 +87,8 @@ class Runtime {
   // autograd has left a gradient of this parameter in this buffer; `made` has been recorded after
   // the node that did (flattens_gradients only).
   virtual void set_unsharded_grad(ParamId param, BufferId buffer, EventId made) = 0;
+  // A gradient has been added in place to the one that the parameter had.
+  virtual void gradient_added(ParamId) {}
   // The sum of two gradients of one parameter where it is read twice (flattens_gradients only): on
   // the stream of its view, as the second arrives. Frees both.
   virtual BufferId sum_grads(BufferId, EventId, BufferId, EventId) { return {}; }

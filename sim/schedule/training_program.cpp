@@ -17,6 +17,7 @@
 #include "sim/schedule/runtime.h"
 #include "sim/schedule/state_dict.h"
 #include "sim/schedule/streams.h"
+#include "sim/schedule/whole.h"
 
 namespace shardsim {
 
@@ -52,6 +53,8 @@ std::unique_ptr<Runtime> make_runtime(Host& host, const Model& model, const Plan
                                       const Training& training, int sms) {
   if (training.strategy == Strategy::fsdp1)
     return std::make_unique<Fsdp1>(host, model, plan, training, sms);
+  if (training.strategy == Strategy::none)
+    return std::make_unique<Whole>(host, model, plan, training);
   return std::make_unique<Fsdp2>(host, model, plan, training, sms);
 }
 
@@ -86,6 +89,8 @@ class TrainingProgram::Impl : public ViewListener {
     if (training_.strategy == Strategy::fsdp1)
       schedule.streams = {"compute",       "pre-unshard", "unshard",
                           "post-backward", "all-reduce",  "internal"};
+    if (keeps_parameters_whole(training_.strategy))
+      schedule.streams = {"compute", "side 1", "side 2", "side 3", "side 4", "internal"};
     fsdp_.listen(this);
     views_.assign(plan.groups.size(), Engine::kNone);
     policies_ = param_policies(model, training_);
@@ -355,6 +360,9 @@ class TrainingProgram::Impl::Hooks : public ModuleHooks {
   }
   void set_grad(uint32_t param, BufferId buffer, bool cast, EventId made) override {
     p_.deliver(stage_, {param, buffer, cast, made}, 0, 0);
+  }
+  void gradient_added(uint32_t param) override {
+    p_.fsdp_.gradient_added(p_.shared(p_.program_.stages[stage_].first_param + param));
   }
   std::vector<GroupId> take_views() override { return std::exchange(made_, {}); }
   GroupId unit_of(uint32_t param) const override {
@@ -642,9 +650,9 @@ void TrainingProgram::Impl::run_stage(uint32_t index, Value& x) {
       o.shared_params = true;
   const Value in = x;
   bool input_freed = false;
-  // Wrapped modules inside, or parameters whose gradients meet those of other stages: the runtime has
-  // its say between the stage's operators, so it is emitted where it stands.
-  if (interior_wraps(stage, !outside) || o.shared_params) {
+  // Wrapped modules inside, parameters whose gradients meet those of other stages, hooks on gradients:
+  // the runtime has its say between the stage's operators, so it is emitted where it stands.
+  if (interior_wraps(stage, !outside) || o.shared_params || fsdp_.hooks_gradients()) {
     at.hooks = std::make_unique<Hooks>(*this, index, !outside);
     if (around && !at.with_own) at.with_own = std::make_unique<StageClass>(with_own(cls));
     inside_ = static_cast<Hooks*>(at.hooks.get());
@@ -722,6 +730,7 @@ void TrainingProgram::Impl::deliver(uint32_t stage, const RegionGrad& g, uint32_
   if (mode_of(p) == GradMode::add) {
     host_.launch(kCompute, host_.work(add));
     host_.free(pending_grad_[p.v]);
+    fsdp_.gradient_added(p);
   } else {
     fsdp_.set_unsharded_grad(p, pending_grad_[p.v], {});
   }
@@ -1013,6 +1022,14 @@ void TrainingProgram::Impl::choose_grad_modes() {
     bool narrow = narrows(compute_dtype(training_.precision));
     for (const ShardedParam& q : plan_.groups[g].params)
       narrow = narrow || (q.kept && narrows(training_.precision.storage));
+    if (fsdp_.keeps_gradients_whole()) {
+      const auto& params = plan_.groups[g].params;
+      const bool held = std::any_of(params.begin(), params.end(), [&](const ShardedParam& q) {
+        return fsdp_.holds_gradient(q.id);
+      });
+      grad_mode_[g] = held ? GradMode::add : GradMode::steal;
+      continue;
+    }
     const bool syncs = fsdp_.syncs_gradients_of({g});
     grad_mode_[g] = fsdp_.flattens_gradients() || late ? GradMode::steal
                     : accumulating_[g]                 ? GradMode::add

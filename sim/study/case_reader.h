@@ -52,7 +52,7 @@ bool flag(const std::string& key, const nlohmann::json& v);
 Reshard reshard(const std::string& key, const nlohmann::json& v);
 LinearShape linear(const std::string& key, const nlohmann::json& v);
 
-// The program of run_fsdp1_ddp_zero.py: FSDP1.
-void read_fsdp1_case(const nlohmann::json& c, RecordedProgram& r);
+// The program of run_fsdp1_ddp_zero.py.
+void read_fsdp1_ddp_zero_case(const nlohmann::json& c, RecordedProgram& r);
 
 }  // namespace shardsim

@@ -533,7 +533,7 @@ RecordedProgram recorded_program(const json& program, const json& environment,
     if (runner == "run_fsdp2.py")
       read_case(program, r);
     else if (runner == "run_fsdp1_ddp_zero.py")
-      read_fsdp1_case(program, r);
+      read_fsdp1_ddp_zero_case(program, r);
     else
       skip("runner", json(runner));
     if (s.training.loss_chunks > 1 && s.training.micro_batch > 1)

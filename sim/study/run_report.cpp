@@ -44,8 +44,10 @@ std::vector<GroupRow> group_rows(const Model& model, const Plan& plan, const Tra
     r.numel = g.numel;
     r.padded_numel = g.padded();
     r.shard_bytes = g.shard * bytes_of(training.precision.storage);
-    r.all_gather_bytes = all_gather_bytes(g, training.precision);
-    r.reduce_scatter_bytes = reduce_scatter_bytes(g, training);
+    if (!keeps_parameters_whole(training.strategy)) {
+      r.all_gather_bytes = all_gather_bytes(g, training.precision);
+      r.reduce_scatter_bytes = reduce_scatter_bytes(g, training);
+    }
     const ShardState& s = plan.states[g.state];
     r.reshard = s.reshard == Reshard::Kind::to   ? std::to_string(s.reshard_ranks)
                 : s.reshard == Reshard::Kind::no ? "false"
@@ -72,7 +74,7 @@ StepReport run_report(const Scenario& scenario, const Simulation& s) {
   const Training& t = scenario.training;
   RunFacts run;
   run.name = scenario.name;
-  run.strategy = t.strategy == Strategy::fsdp1 ? "fsdp1" : "fsdp2";
+  run.strategy = name_of(t.strategy);
   run.cluster = scenario.cluster;
   run.world = t.mesh.world();
   const bool decoder = takes_tokens(scenario.model.family);

@@ -107,7 +107,7 @@ void simulate(const Scenario& scenario, Until until, Simulation& s) {
   const bool saves =
       t.strategy == Strategy::fsdp1
           ? t.fsdp1.state_dict != Fsdp1Options::StateDict::none || t.fsdp1.summon_full_params
-          : t.fsdp2.state_dict != SavedState::none;
+          : t.strategy == Strategy::fsdp2 && t.fsdp2.state_dict != SavedState::none;
   after(saves, &TrainingProgram::save);
   s.unsharded = program.unsharded();
 }

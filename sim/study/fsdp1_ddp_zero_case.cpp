@@ -192,22 +192,63 @@ void read_optimizer(const json& v, Optimizer& o) {
     o.implementation = Implementation::forloop;
 }
 
-}  // namespace
-
-void read_fsdp1_case(const json& c, RecordedProgram& r) {
-  Scenario& s = r.scenario;
-  Training& t = s.training;
+// FullyShardedDataParallel's arguments, and what only its programs do.
+void add_fsdp1(Readers& readers, const json& c, Training& t) {
+  using Prefetch = Fsdp1Options::BackwardPrefetch;
+  using StateDict = Fsdp1Options::StateDict;
   Fsdp1Options& f = t.fsdp1;
   Checkpointing& checkpoint = t.checkpointing;
-  if (word("strategy", c, "") != "fsdp1") skip("strategy", c.value("strategy", json()));
-  t.strategy = Strategy::fsdp1;
+  t.precision.cast_forward_inputs = false;  // MixedPrecision's default
+  readers["precision"] = [&](const json& v) { read_precision(v, t); };
+  readers["wrap"] = [&](const json& v) { read_wrap(v, t.wrap); };
+  readers["sharding_strategy"] =
+      choice<ShardingStrategy>("sharding_strategy", f.sharding_strategy,
+                               {{"FULL_SHARD", ShardingStrategy::full_shard},
+                                {"SHARD_GRAD_OP", ShardingStrategy::shard_grad_op},
+                                {"NO_SHARD", ShardingStrategy::no_shard},
+                                {"HYBRID_SHARD", ShardingStrategy::hybrid_shard},
+                                {"_HYBRID_SHARD_ZERO2", ShardingStrategy::hybrid_shard_zero2}});
+  readers["hybrid_by"] = nothing();  // a mesh or a tuple of groups: the same groups
+  readers["backward_prefetch"] = choice<Prefetch>(
+      "backward_prefetch", f.backward_prefetch,
+      {{"pre", Prefetch::pre}, {"post", Prefetch::post}, {"none", Prefetch::none}});
+  readers["forward_prefetch"] = truth("forward_prefetch", f.forward_prefetch);
+  readers["limit_all_gathers"] = truth("limit_all_gathers", f.limit_all_gathers);
+  readers["use_orig_params"] = truth("use_orig_params", f.use_orig_params);
+  readers["offload"] = truth("offload", f.cpu_offload);
+  readers["no_sync"] = truth("no_sync", f.no_sync);
+  readers["ac_outside"] = [&](const json& v) {
+    if (unset(v)) return;
+    if (!v.is_string() || c.contains("activation_checkpointing")) skip("ac_outside", v);
+    checkpoint.mode = Checkpointing::Mode::full;
+    checkpoint.around = true;
+    checkpoint.reentrant = v == "reentrant";
+  };
+  readers["state_dict"] = [&](const json& v) {
+    if (unset(v)) return;
+    choice<StateDict>("state_dict", f.state_dict,
+                      {{"full", StateDict::full},
+                       {"full_offload", StateDict::full_offload},
+                       {"full_offload_rank0", StateDict::full_offload_rank0},
+                       {"sharded", StateDict::sharded},
+                       {"sharded_offload", StateDict::sharded_offload},
+                       {"local", StateDict::local}})(v);
+  };
+  readers["summon"] = truth("summon", f.summon_full_params);
+}
+
+}  // namespace
+
+void read_fsdp1_ddp_zero_case(const json& c, RecordedProgram& r) {
+  Scenario& s = r.scenario;
+  Training& t = s.training;
+  Checkpointing& checkpoint = t.checkpointing;
+  using Mode = Checkpointing::Mode;
+  choice<Strategy>("strategy", t.strategy, {{"fsdp1", Strategy::fsdp1}, {"none", Strategy::none}})(
+      c.value("strategy", json()));
   t.micro_batch = 1;
   t.seq_len = 128;
   t.mesh.shard = 8;
-  t.precision.cast_forward_inputs = false;  // MixedPrecision's default
-  using Prefetch = Fsdp1Options::BackwardPrefetch;
-  using StateDict = Fsdp1Options::StateDict;
-  using Mode = Checkpointing::Mode;
   bool drop_logits = true;
   Readers readers{
       {"model", [&](const json& v) { read_model(v, s); }},
@@ -222,25 +263,6 @@ void read_fsdp1_case(const json& c, RecordedProgram& r) {
       {"float_loss", truth("float_loss", t.float_loss)},
       {"float_logits", truth("float_logits", t.float_logits)},
       {"drop_logits", truth("drop_logits", drop_logits)},
-      {"precision", [&](const json& v) { read_precision(v, t); }},
-      {"wrap", [&](const json& v) { read_wrap(v, t.wrap); }},
-      {"sharding_strategy",
-       choice<ShardingStrategy>("sharding_strategy", f.sharding_strategy,
-                                {{"FULL_SHARD", ShardingStrategy::full_shard},
-                                 {"SHARD_GRAD_OP", ShardingStrategy::shard_grad_op},
-                                 {"NO_SHARD", ShardingStrategy::no_shard},
-                                 {"HYBRID_SHARD", ShardingStrategy::hybrid_shard},
-                                 {"_HYBRID_SHARD_ZERO2", ShardingStrategy::hybrid_shard_zero2}})},
-      {"hybrid_by", nothing()},  // a mesh or a tuple of groups: the same groups
-      {"backward_prefetch",
-       choice<Prefetch>(
-           "backward_prefetch", f.backward_prefetch,
-           {{"pre", Prefetch::pre}, {"post", Prefetch::post}, {"none", Prefetch::none}})},
-      {"forward_prefetch", truth("forward_prefetch", f.forward_prefetch)},
-      {"limit_all_gathers", truth("limit_all_gathers", f.limit_all_gathers)},
-      {"use_orig_params", truth("use_orig_params", f.use_orig_params)},
-      {"offload", truth("offload", f.cpu_offload)},
-      {"no_sync", truth("no_sync", f.no_sync)},
       {"activation_checkpointing",
        [&](const json& v) {
          if (v.is_null()) return;
@@ -248,37 +270,43 @@ void read_fsdp1_case(const json& c, RecordedProgram& r) {
              "activation_checkpointing", checkpoint.mode,
              {{"none", Mode::none}, {"full", Mode::full}, {"selective_op", Mode::selective_op}})(v);
        }},
-      {"ac_outside",
-       [&](const json& v) {
-         if (unset(v)) return;
-         if (!v.is_string() || c.contains("activation_checkpointing")) skip("ac_outside", v);
-         checkpoint.mode = Mode::full;
-         checkpoint.around = true;
-         checkpoint.reentrant = v == "reentrant";
-       }},
       {"optimizer", [&](const json& v) { read_optimizer(v, t.optimizer); }},
       {"set_to_none", truth("set_to_none", t.optimizer.set_to_none)},
       {"clip_grad", [&](const json& v) { t.clip_grad_norm = flag("clip_grad", v) ? 1.0 : 0.0; }},
-      {"state_dict",
-       [&](const json& v) {
-         if (unset(v)) return;
-         choice<StateDict>("state_dict", f.state_dict,
-                           {{"full", StateDict::full},
-                            {"full_offload", StateDict::full_offload},
-                            {"full_offload_rank0", StateDict::full_offload_rank0},
-                            {"sharded", StateDict::sharded},
-                            {"sharded_offload", StateDict::sharded_offload},
-                            {"local", StateDict::local}})(v);
-       }},
-      {"summon", truth("summon", f.summon_full_params)},
   };
-  for (const char* key : {"runner", "strategy", "name", "observed", "attribute", "history",
-                          "keep_calls", "keep_allocator", "environment", "note", "device_id"})
-    readers[key] = nothing();
+  // What the runner does not look at, or only with another strategy.
+  for (const char* key : {"runner",
+                          "strategy",
+                          "name",
+                          "observed",
+                          "attribute",
+                          "history",
+                          "keep_calls",
+                          "keep_allocator",
+                          "environment",
+                          "note",
+                          "device_id",
+                          "precision",
+                          "wrap",
+                          "sharding_strategy",
+                          "hybrid_by",
+                          "backward_prefetch",
+                          "forward_prefetch",
+                          "limit_all_gathers",
+                          "use_orig_params",
+                          "offload",
+                          "sync_module_states",
+                          "ac_outside"})
+    readers.emplace(key, nothing());
+  if (t.strategy == Strategy::fsdp1) {
+    readers.erase("sync_module_states");
+    add_fsdp1(readers, c, t);
+  }
   read("", c, readers);
   if (!drop_logits) skip("drop_logits", json(false));
   // The policy would see the checkpoint's own module between the two.
-  if (t.wrap.policy == WrapPolicy::size && checkpoint.mode != Mode::none && !checkpoint.around)
+  if (t.strategy == Strategy::fsdp1 && t.wrap.policy == WrapPolicy::size &&
+      checkpoint.mode != Mode::none && !checkpoint.around)
     skip("activation_checkpointing", c["activation_checkpointing"]);
 }
 
