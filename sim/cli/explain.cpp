@@ -232,8 +232,12 @@ int explain(const std::string& path, const Context& context) {
                      model.flops_per_token / 1e9);
   out += fmt::format("mesh     {} rank{}: shard {}, replicate {}\n", t.mesh.world(),
                      t.mesh.world() == 1 ? "" : "s", t.mesh.shard, t.mesh.replicate);
-  out += fmt::format("types    stored {}, computed {}, reduced {}\n", name_of(t.precision.storage),
-                     name_of(compute_dtype(t.precision)), name_of(reduce_dtype(t)));
+  out += fmt::format("types    stored {}, computed {}{}, reduced {}\n",
+                     name_of(t.precision.storage), name_of(compute_dtype(t.precision)),
+                     t.precision.autocast
+                         ? fmt::format(" under autocast to {}", name_of(*t.precision.autocast))
+                         : "",
+                     name_of(reduce_dtype(t)));
   if (whole)
     out += "\n";
   else if (t.strategy == Strategy::fsdp1)

@@ -104,7 +104,8 @@ std::string too_large(const Scenario& s) {
   const Cluster& c = s.cluster;
   const double ranks = static_cast<double>(c.world());
   double kernel_us = 10, host_us = 20;
-  const DType compute = s.training.precision.compute.value_or(s.training.precision.storage);
+  const Precision& p = s.training.precision;
+  const DType compute = p.autocast.value_or(p.compute.value_or(p.storage));
   double tflops = compute == DType::bf16   ? c.gpu.bf16_tflops
                   : compute == DType::fp16 ? c.gpu.fp16_tflops
                                            : c.gpu.fp32_tflops;

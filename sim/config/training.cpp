@@ -279,13 +279,26 @@ void read_fsdp2(const Value& value, const Mesh& mesh, Fsdp2Options& fsdp2) {
 }
 
 void read_precision(const Value& value, Precision& precision) {
-  const Map map(value, {"storage", "compute", "reduce", "output", "cast_forward_inputs", "keep"});
+  const Map map(value, {"storage", "compute", "reduce", "output", "cast_forward_inputs", "keep",
+                        "autocast", "autocast_backward"});
   if (const std::optional<Value> v = map.find("storage")) precision.storage = v->dtype();
   if (const std::optional<Value> v = map.find("compute")) precision.compute = v->optional_dtype();
   if (const std::optional<Value> v = map.find("reduce")) precision.reduce = v->optional_dtype();
   if (const std::optional<Value> v = map.find("output")) precision.output = v->optional_dtype();
   if (const std::optional<Value> v = map.find("cast_forward_inputs"))
     precision.cast_forward_inputs = v->boolean();
+  if (const std::optional<Value> v = map.find("autocast")) {
+    precision.autocast = v->optional_dtype();
+    if (precision.autocast == DType::fp32) v->fail_expected("bf16 or none");
+    if (precision.autocast == DType::fp16)
+      v->fail("this build plays autocast to bf16 only",
+              "fp16 needs a GradScaler, which scales the loss and reads the gradients back");
+  }
+  if (const std::optional<Value> v = map.find("autocast_backward")) {
+    if (!precision.autocast)
+      map.fail_key("autocast_backward", "needs autocast: bf16, the context it is about");
+    precision.autocast_backward = v->boolean();
+  }
   if (const std::optional<Value> v = map.find("keep")) {
     precision.keep = read_patterns(*v);
     if (precision.compute == DType::fp16)

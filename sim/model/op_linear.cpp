@@ -7,7 +7,8 @@
 namespace shardsim::op {
 
 void linear(OpCode& c, const OpShape& s, const OpContext& x) {
-  const DType t = x.param;
+  const Weight weight = weight_of(x, 0), bias = weight_of(x, 1);
+  const DType t = weight.type;
   if (x.in[0] != t)
     throw Error("precision: a linear's weight is " + std::string(name_of(t)) + " and its input " +
                     std::string(name_of(x.in[0])),
@@ -18,8 +19,12 @@ void linear(OpCode& c, const OpShape& s, const OpContext& x) {
   c.out = t;
   Writer f(c.forward);
   f.alloc(0, e * s.rows * s.out);
-  f.gemm(x, "linear", s.out, s.rows, s.in, s.bias);
-  if (x.param_grad) c.saved = {input(0)};
+  f.gemm(x, t, "linear", s.out, s.rows, s.in, s.bias);
+  // addmm names what it keeps mat1, mat2; mm self, mat2: they go in the order of their names.
+  const bool keeps_weight = weight.is_input && x.in_grad[0];
+  if (!s.bias && keeps_weight) c.saved.push_back(input(1));
+  if (weight.grad) c.saved.push_back(input(0));
+  if (s.bias && keeps_weight) c.saved.push_back(input(1));
   c.gradient_is_view = !s.matrix_input;
   Writer b(c.backward);
   // An expanded gradient is made dense before each product that reads it.
@@ -32,19 +37,19 @@ void linear(OpCode& c, const OpShape& s, const OpContext& x) {
     if (x.expanded_grad) b.free(temp(0));
   };
   const auto weight_gradient = [&] {
-    if (!x.param_grad) return;
-    b.alloc(kParamGrad, e * s.in * s.out);
+    if (!weight.grad) return;
+    b.alloc(weight.grad_slot, e * s.in * s.out);
     dense([&] {
       if (s.conv1d)
-        b.gemm(x, "linear_dw", s.out, s.in, s.rows);
+        b.gemm(x, t, "linear_dw", s.out, s.in, s.rows);
       else
-        b.gemm(x, "linear_dw", s.in, s.out, s.rows);
+        b.gemm(x, t, "linear_dw", s.in, s.out, s.rows);
     });
   };
   const auto input_gradient = [&] {
     if (!x.in_grad[0]) return;
     b.alloc(0, e * s.rows * s.in);
-    dense([&] { b.gemm(x, "linear_dx", s.in, s.rows, s.out); });
+    dense([&] { b.gemm(x, t, "linear_dx", s.in, s.rows, s.out); });
   };
   if (!s.bias) {
     weight_gradient();
@@ -53,12 +58,19 @@ void linear(OpCode& c, const OpShape& s, const OpContext& x) {
   }
   input_gradient();
   weight_gradient();
-  if (!x.param_grad) return;
-  b.alloc(kParamGrad + 1, e * s.out);
+  if (!bias.grad) return;
+  // Under autocast a sum is fp32, and autograd casts it back to the bias's type.
+  const bool wide = x.autocast_backward && e < 4;
+  const uint8_t sum = wide ? temp(3) : bias.grad_slot;
+  b.alloc(sum, (wide ? 4 : e) * s.out);
   if (x.expanded_grad)
     b.kernel("bias_grad", KernelClass::reduction, e * s.rows * s.out, s.rows * s.out);
   else
     column_sum(b, "bias_grad", s.rows, s.out, e, x.sms, temp(1));
+  if (!wide) return;
+  b.alloc(bias.grad_slot, e * s.out);
+  b.kernel("cast", KernelClass::pointwise, (4 + e) * s.out);
+  b.free(sum);
 }
 
 }  // namespace shardsim::op

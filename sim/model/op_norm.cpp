@@ -148,11 +148,12 @@ void rms_norm(OpCode& c, const OpShape& s, const OpContext& x) {
     return composed_rms_norm(c, s, x);
   const DType in = x.in[0];
   const int64_t e = bytes_of(in), n = s.rows * s.in;
+  const Weight weight = weight_of(x, 0);
   c.out = in;
   Writer f(c.forward);
   Writer b(c.backward);
   const bool written_out = s.norm == NormForm::hf;
-  const bool mixed = in != x.param;
+  const bool mixed = in != weight.type;
   if (written_out && mixed)
     throw Error(
         "precision: norm: hf multiplies its " + std::string(name_of(in)) +
@@ -168,9 +169,9 @@ void rms_norm(OpCode& c, const OpShape& s, const OpContext& x) {
     f.kernel("rms_norm", KernelClass::reduction, 2 * e * n, 4 * n);
     c.saved = {input(0), kept(extra(0))};
     if (x.in_grad[0]) b.alloc(0, e * n);
-    if (x.param_grad) b.alloc(kParamGrad, bytes_of(x.param) * s.in);
+    if (weight.grad) b.alloc(weight.grad_slot, bytes_of(weight.type) * s.in);
     if (x.in_grad[0]) b.kernel("rms_norm_backward", KernelClass::reduction, 3 * e * n, 8 * n);
-    if (x.param_grad) b.kernel("rms_norm_dw", KernelClass::reduction, 2 * e * n, 2 * n);
+    if (weight.grad) b.kernel("rms_norm_dw", KernelClass::reduction, 2 * e * n, 2 * n);
     return;
   }
   // Written out in fp32 (transformers' LlamaRMSNorm). memory-model.md B: keeps the fp32 copy, the normalised copy and the reciprocal root.
@@ -235,7 +236,8 @@ void rms_norm(OpCode& c, const OpShape& s, const OpContext& x) {
 }
 
 void layer_norm(OpCode& c, const OpShape& s, const OpContext& x) {
-  const int64_t e = bytes_of(x.in[0]), n = s.rows * s.in, p = bytes_of(x.param) * s.in;
+  const Weight weight = weight_of(x, 0), bias = weight_of(x, 1);
+  const int64_t e = bytes_of(x.in[0]), n = s.rows * s.in, p = bytes_of(weight.type) * s.in;
   c.out = x.in[0];
   Writer f(c.forward);
   f.alloc(0, e * n);
@@ -245,12 +247,12 @@ void layer_norm(OpCode& c, const OpShape& s, const OpContext& x) {
   c.saved = {input(0), kept(extra(0)), kept(extra(1))};
   Writer b(c.backward);
   b.alloc(0, e * n);
-  if (x.param_grad) {
-    b.alloc(kParamGrad, p);
-    b.alloc(kParamGrad + 1, p);
+  if (weight.grad) {
+    b.alloc(weight.grad_slot, p);
+    b.alloc(bias.grad_slot, p);
   }
   b.kernel("layer_norm_backward", KernelClass::reduction, 3 * e * n, 9 * n);
-  if (x.param_grad) b.kernel("layer_norm_dw_db", KernelClass::reduction, 2 * e * n, 3 * n);
+  if (weight.grad) b.kernel("layer_norm_dw_db", KernelClass::reduction, 2 * e * n, 3 * n);
 }
 
 }  // namespace shardsim::op

@@ -46,13 +46,32 @@ void mul(OpCode& c, const OpShape& s, const OpContext& x) {
   b.pointwise("mul", 3 * all, all);
 }
 
+// Of two types the wider is the result's, and autograd casts the other's gradient.
 void add(OpCode& c, const OpShape& s, const OpContext& x) {
-  const Bytes all = bytes_of(x.in[0]) * s.rows * s.out;
-  c.out = x.in[0];
-  Writer f(c.forward);
+  const int64_t n = s.rows * s.out;
+  c.out = promote(x.in[0], x.in[1]);
+  const Bytes all = bytes_of(c.out) * n;
+  Writer f(c.forward), b(c.backward);
   f.alloc(0, all);
-  f.pointwise("add", 3 * all, all);
+  f.pointwise("add", all + (bytes_of(x.in[0]) + bytes_of(x.in[1])) * n, all);
   c.passes_gradient = true;
+  for (int i = 0; i < 2; ++i) {
+    if (!x.in_grad[i] || x.in[i] == c.out) continue;
+    b.alloc(input(i), bytes_of(x.in[i]) * n);
+    b.pointwise("cast", all + bytes_of(x.in[i]) * n, all);
+  }
+}
+
+// Autocast's copy of a parameter.
+void cast_param(OpCode& c, const OpShape& s, const OpContext& x) {
+  const int64_t n = s.rows * s.in, from = bytes_of(x.param), to = bytes_of(s.to);
+  c.out = s.to;
+  Writer f(c.forward), b(c.backward);
+  f.alloc(0, to * n);
+  f.pointwise("cast", (from + to) * n, std::max(from, to) * n);
+  if (!x.param_grad) return;
+  b.alloc(kParamGrad, from * n);
+  b.pointwise("cast", (from + to) * n, std::max(from, to) * n);
 }
 
 void cast(OpCode& c, const OpShape& s, const OpContext& x) {

@@ -13,6 +13,17 @@ int pieces(Bytes operand) {
   return n;
 }
 
+DType promote(DType a, DType b) {
+  if (a == b) return a;
+  return bytes_of(a) > bytes_of(b) ? a : bytes_of(b) > bytes_of(a) ? b : DType::fp32;
+}
+
+Weight weight_of(const OpContext& x, int i) {
+  const auto at = static_cast<size_t>(i) + 1;
+  if (x.has_in[at]) return {x.in[at], x.in_grad[at], true, static_cast<uint8_t>(at)};
+  return {x.param, x.param_grad, false, static_cast<uint8_t>(kParamGrad + i)};
+}
+
 void full_sum(Writer& w, int64_t n, Bytes bytes, uint8_t scratch, int sms) {
   const auto semaphore = static_cast<uint8_t>(scratch + 1);
   const Bytes staging = full_reduction_staging(n, sms);

@@ -56,10 +56,9 @@ class Writer {
   }
   void copy(Bytes bytes) { push(Act::copy_d2d, 0).bytes = bytes; }
 
-  // A product with its workspace around it, in cuBLAS's column-major sizes.
-  void gemm(const OpContext& x, const char* name, int64_t m, int64_t n, int64_t k,
+  // A product of type t with its workspace around it, in cuBLAS's column-major sizes.
+  void gemm(const OpContext& x, DType t, const char* name, int64_t m, int64_t n, int64_t k,
             bool adds_bias = false, int64_t batch = 1) {
-    const DType t = x.param;
     const bool kept = x.behaviour->cached_workspaces;
     const bool taken = adds_bias || !kept;
     if (taken) {
@@ -89,6 +88,19 @@ class Writer {
   }
   std::vector<OpAction>& out_;
 };
+
+// The weight (0) or bias (1) of an operator: a parameter, or input 1 or 2 where autocast has cast it.
+struct Weight {
+  DType type = DType::fp32;
+  bool grad = false;
+  bool is_input = false;
+  uint8_t grad_slot = 0;
+};
+
+// torch.promote_types of two floating-point tensors.
+DType promote(DType a, DType b);
+
+Weight weight_of(const OpContext& x, int i);
 
 // What OpCode::saved names.
 constexpr uint8_t input(int i) { return static_cast<uint8_t>(i); }

@@ -24,6 +24,7 @@ OpCode op_code(OpKind kind, const OpShape& s, const OpContext& x) {
     case OpKind::add: op::add(c, s, x); break;
     case OpKind::split_qkv: op::split_qkv(c, s, x); break;
     case OpKind::cast: op::cast(c, s, x); break;
+    case OpKind::cast_param: op::cast_param(c, s, x); break;
     case OpKind::cross_entropy: op::cross_entropy(c, s, x); break;
     case OpKind::sum: op::sum(c, s, x); break;
     case OpKind::bag: op::bag(c, s, x); break;

@@ -35,7 +35,8 @@ enum class OpKind : uint8_t {
   mul,
   add,
   split_qkv,      // three views of one tensor
-  cast,           // to dtype `to`
+  cast,           // to dtype `to`; the tensor itself where it has it already
+  cast_param,     // p0, `in` elements, to dtype `to`: autocast's copy
   cross_entropy,  // mean over tokens, of logits
   sum,            // y.sum()
   bag,            // x + p.sum(), or x + (p * 2).sum()
@@ -55,16 +56,19 @@ struct OpShape {
   bool bias = false;          // linear: p1
   bool conv1d = false;        // weight stored [in, out] (GPT-2)
   bool scale = false;
+  bool autocast = false;  // cross_entropy: under autocast
 };
 
 // Types and gradients that hold where the operator runs.
 struct OpContext {
-  std::array<DType, 3> in{};      // of the inputs
-  DType param = DType::fp32;      // of the parameters as used (compute type)
-  std::array<bool, 3> in_grad{};  // the input requires a gradient
-  bool param_grad = false;        // the parameters require one
-  bool expanded_grad = false;     // the incoming gradient is an expanded scalar
-  int sms = 132;                  // of the device
+  std::array<DType, 3> in{};       // of the inputs
+  DType param = DType::fp32;       // of the parameters as used (compute type)
+  std::array<bool, 3> has_in{};    // the operator has that input
+  std::array<bool, 3> in_grad{};   // the input requires a gradient
+  bool param_grad = false;         // the parameters require one
+  bool expanded_grad = false;      // the incoming gradient is an expanded scalar
+  bool autocast_backward = false;  // backward runs under autocast too
+  int sms = 132;                   // of the device
   const Behaviour* behaviour = &kNewestBehaviour;
 };
 

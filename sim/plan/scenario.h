@@ -189,6 +189,8 @@ struct Precision {
   std::optional<DType> reduce;   // .reduce_dtype
   std::optional<DType> output;   // .output_dtype
   bool cast_forward_inputs = true;
+  std::optional<DType> autocast;   // torch.autocast around forward and loss
+  bool autocast_backward = false;  // and around backward, as PyTorch advises against
   std::vector<std::string> keep;  // param_dtype_override_fn: parameters that stay in their own type
 };
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "sim/base/error.h"
+#include "sim/model/autocast.h"
 #include "sim/schedule/autograd.h"
 #include "sim/schedule/streams.h"
 
@@ -57,9 +58,14 @@ class RegionTape {
   RegionTape(Host& host, const StageClass& stage, const RegionOptions& options, GroupId group,
              ModuleHooks* hooks)
       : host_(&host), stage_(&stage), options_(options), group_(group), hooks_(hooks) {
-    values_.resize(static_cast<size_t>(stage.slots));
-    node_of_step_.assign(stage.steps.size(), Engine::kNone);
-    code_of_step_.assign(stage.steps.size(), 0);
+    if (options.autocast) {
+      autocast_stage_ = std::make_shared<StageClass>(
+          under_autocast(stage, *options.autocast, [this](int32_t p) { return type_of(p); }));
+      stage_ = autocast_stage_.get();
+    }
+    values_.resize(static_cast<size_t>(stage_->slots));
+    node_of_step_.assign(stage_->steps.size(), Engine::kNone);
+    code_of_step_.assign(stage_->steps.size(), 0);
     find_checkpoint();
   }
 
@@ -168,6 +174,12 @@ class RegionTape {
   void recompute();
   bool must_save(uint32_t step) const;
   void collect(uint32_t param, const Grad& g);
+  // The type that parameter p of the stage is used in.
+  DType type_of(int32_t p) const {
+    return p >= 0 && p < 64 && (options_.kept >> p & 1) != 0 ? options_.stored : options_.param;
+  }
+  bool trains(int32_t p) const { return p >= 64 || (options_.frozen >> p & 1) == 0; }
+  void leave_autocast();
   bool ignored(uint32_t param) const { return param < 64 && (options_.ignored >> param & 1) != 0; }
   GradMode mode_of(uint32_t param) const {
     if (direct()) return hooks_->grad_mode(param);
@@ -176,6 +188,7 @@ class RegionTape {
 
   Host* host_;
   const StageClass* stage_;
+  std::shared_ptr<const StageClass> autocast_stage_;
   RegionOptions options_;
   GroupId group_;
   ModuleHooks* hooks_;
@@ -190,6 +203,7 @@ class RegionTape {
   std::vector<Scope> scopes_;
   Engine engine_;
   std::vector<std::pair<uint32_t, Slots>> cached_;  // selective: step and its slots
+  std::vector<int32_t> autocast_cache_;             // storages
   std::vector<uint32_t> node_of_step_, code_of_step_;
   std::shared_ptr<std::vector<OpCode>> codes_ = std::make_shared<std::vector<OpCode>>();
   uint32_t cut_begin_ = 0, cut_end_ = 0;  // the checkpoint's steps
@@ -300,13 +314,13 @@ RegionTape::Value RegionTape::run_op(OpKind op, const OpShape& shape,
       if (in[i] < 0) continue;
       const Value& v = values_[in[i]];
       x.in[i] = v.type;
+      x.has_in[i] = true;
       x.in_grad[i] = v.grad && makes_graph();
       any_grad = any_grad || x.in_grad[i];
     }
-    x.param = param[0] >= 0 && param[0] < 64 && (options_.kept >> param[0] & 1) ? options_.stored
-                                                                                : options_.param;
-    x.param_grad =
-        param[0] >= 0 && makes_graph() && (param[0] >= 64 || !(options_.frozen >> param[0] & 1));
+    x.param = type_of(param[0]);
+    x.param_grad = param[0] >= 0 && makes_graph() && trains(param[0]);
+    x.autocast_backward = options_.autocast_backward;
     x.sms = options_.sms;
     x.behaviour = &host_->behaviour();
     any_grad = any_grad || x.param_grad;
@@ -387,6 +401,12 @@ RegionTape::Value RegionTape::run_op(OpKind op, const OpShape& shape,
   }
   for (int i = code.outputs; i < kMaxSlots; ++i)
     if (slots[i] >= 0) release(slots[i]);
+  // Autocast's cache takes lower copies of leaves that train; a view of a flat parameter is no leaf.
+  if (op == OpKind::cast_param && shape.to == options_.autocast && trains(param[0]) &&
+      !options_.flat_grads) {
+    hold(slots[0]);
+    autocast_cache_.push_back(slots[0]);
+  }
 
   // A rerun's cast makes no node; what it casts tells.
   const bool grad =
@@ -436,6 +456,11 @@ void RegionTape::run_step(uint32_t index, Pass pass) {
   const Step& step = stage_->steps[index];
   switch (step.what) {
     case Step::What::run:
+      if (step.op == OpKind::cast && values_[step.in[0]].type == step.shape.to) {
+        values_[step.out[0]] = values_[step.in[0]];
+        hold(values_[step.in[0]].storage);
+        return;
+      }
       run_op(step.op, step.shape, step.in, step.out, step.param, index, pass);
       return;
     case Step::What::drop: {
@@ -533,6 +558,9 @@ void RegionTape::run_forward(BufferId input, Region::Forward& result) {
   }
   recompute_pending_ = checkpointed && anything_saved_;
 
+  for (int32_t s : autocast_cache_)
+    if (--storages_[s].refs == 0) result.cached.push_back(storages_[s].buffer);
+  autocast_cache_.clear();
   const Value& y = values_[stage_->output];
   result.input = input;
   result.output = storages_[y.storage].buffer;
@@ -580,10 +608,16 @@ void RegionTape::recompute() {
     if (v.storage >= 0) release(v.storage);
     v.storage = -1;
   }
+  leave_autocast();
   // It stopped inside these modules: their callers' arguments go too.
   for (const Scope& s : scopes_)
     if (s.cast) release(s.outer.storage);
   scopes_.clear();
+}
+
+void RegionTape::leave_autocast() {
+  for (int32_t s : autocast_cache_) release(s);
+  autocast_cache_.clear();
 }
 
 void RegionTape::execute(uint32_t n, Engine::Grads& in, Engine::Grads& out) {
@@ -647,7 +681,9 @@ void RegionTape::execute(uint32_t n, Engine::Grads& in, Engine::Grads& out) {
   }
   for (int i = 1; i >= 0; --i) {
     if (node.param[i] < 0 || slots[kParamGrad + i] < 0) continue;
-    Grad g{slots[kParamGrad + i], false, false, node.context.param, 0};
+    // A linear's weight gradient is a transposed view of what the product made.
+    Grad g{slots[kParamGrad + i], node.op == OpKind::linear && i == 0, false, node.context.param,
+           0};
     if (node.op == OpKind::bag) {
       const OpShape& s = stage_->steps[node.step].shape;
       g.bytes = s.out * bytes_of(node.context.param);
@@ -711,9 +747,9 @@ void RegionTape::collect(uint32_t param, const Grad& g) {
     const EventId made = host_->record(kCompute, reloc);
     if (host_->behaviour().waits_behind_producer) host_->wait(options_.views_stream, made, reloc);
     if (direct())
-      hooks_->set_grad(param, made_in, false, made);
+      hooks_->set_grad(param, made_in, g.view, made);
     else
-      result_->grads.push_back({param, made_in, false, made});
+      result_->grads.push_back({param, made_in, g.view, made});
     return;
   }
   const int64_t numel = g.bytes / bytes_of(g.type);
@@ -725,7 +761,9 @@ void RegionTape::collect(uint32_t param, const Grad& g) {
   Grad kept = g;
   const DType type = mode == GradMode::first || (adds && narrow) ? reduce : g.type;
   const bool cast = type != g.type;
+  bool view = g.view;
   if (cast || (g.expanded && !adds)) {
+    view = false;
     const Bytes bytes = numel * bytes_of(type);
     kept.storage = allocate(bytes, Category::unsharded_gradients);
     launch(pointwise(cast ? "cast" : "copy", g.bytes + bytes));
@@ -739,9 +777,9 @@ void RegionTape::collect(uint32_t param, const Grad& g) {
   }
   const BufferId buffer = storages_[kept.storage].buffer;
   if (direct())
-    hooks_->set_grad(param, buffer, cast, {});
+    hooks_->set_grad(param, buffer, view, {});
   else
-    result_->grads.push_back({param, buffer, cast, {}});
+    result_->grads.push_back({param, buffer, view, {}});
 }
 
 void RegionTape::run_backward(const GradModes& modes, const GradForm& form, BufferId gradient,
@@ -782,6 +820,7 @@ void RegionTape::rerun(BufferId input, const GradModes& modes, const GradForm& f
   local_ = Reloc::backward;
   Region::Forward forward;
   run_forward(input, forward);
+  for (BufferId b : forward.cached) host_->free(b, direct() ? Reloc::none : local_);
   const int32_t output = values_[stage_->output].storage;
   GradForm held = form;
   held.kept = true;

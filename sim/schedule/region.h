@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "sim/model/program.h"
@@ -57,6 +58,8 @@ struct RegionOptions {
   uint64_t kept = 0;     // bit p: it is in the type it is stored in, not in `param`
   uint64_t ignored = 0;  // bit p: nothing shards it, and its gradient stays in its type
   DType stored = DType::fp32;
+  std::optional<DType> autocast;   // the forward runs under torch.autocast to this type
+  bool autocast_backward = false;  // so does the backward
   int sms = 132;
 };
 
@@ -84,7 +87,7 @@ class ModuleHooks {
   virtual GradMode grad_mode(uint32_t param) const = 0;
   // A parameter's gradient (relative to the stage's first parameter) is in this buffer; flat_grads:
   // `made` was recorded behind its node.
-  virtual void set_grad(uint32_t param, BufferId buffer, bool cast, EventId made) = 0;
+  virtual void set_grad(uint32_t param, BufferId buffer, bool view, EventId made) = 0;
   // One has been added in place to the gradient that the parameter had.
   virtual void gradient_added(uint32_t param) = 0;
   // Flat parameters: those whose views pre_forward has made, once; that of a parameter; and the
@@ -110,7 +113,7 @@ struct GradForm {
 struct RegionGrad {
   uint32_t param = 0;  // relative to the stage's first parameter
   BufferId buffer;     // template id, made in the backward
-  bool cast = false;   // to the accumulator's type
+  bool view = false;   // never a target for adding in place
   EventId made;        // flat_grads: template id, recorded in the backward
 };
 
@@ -137,6 +140,8 @@ class Region {
     bool input_freed = false;  // nothing holds the input once the caller's variable is gone
     // Variables of the root's forward that nothing else holds: they go when it returns.
     std::vector<BufferId> root_locals;
+    // Copies of parameters that only autocast's cache holds: they go when its context ends.
+    std::vector<BufferId> cached;
   };
   const Forward& forward() const { return forward_; }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "sim/base/error.h"
+#include "sim/model/autocast.h"
 #include "sim/model/program.h"
 #include "sim/plan/param_policy.h"
 #include "sim/schedule/autograd.h"
@@ -31,7 +32,8 @@ bool same(const RegionOptions& a, const RegionOptions& b) {
          a.input_numel == b.input_numel && a.input_kept == b.input_kept &&
          a.shared_params == b.shared_params && a.flat_grads == b.flat_grads &&
          a.recompute == b.recompute && a.part == b.part && a.frozen == b.frozen &&
-         a.kept == b.kept && a.ignored == b.ignored && a.stored == b.stored && a.sms == b.sms;
+         a.kept == b.kept && a.ignored == b.ignored && a.stored == b.stored &&
+         a.autocast == b.autocast && a.autocast_backward == b.autocast_backward && a.sms == b.sms;
 }
 
 StageClass cast_class(int64_t numel, DType to) {
@@ -103,7 +105,9 @@ class TrainingProgram::Impl : public ViewListener {
           for (int32_t p : step.param)
             if (p >= 0)
               uses_[shared(s.first_param + static_cast<uint32_t>(p)).v] += training_.forwards;
+    if (training_.precision.autocast) refuse_shared_copies();
     pending_grad_.assign(model.params.size(), BufferId{});
+    pending_view_.assign(model.params.size(), false);
     pending_made_.assign(model.params.size(), EventId{});
     passes_.resize(static_cast<size_t>(training_.forwards));
     for (Pass& p : passes_) p.stages.resize(program_.stages.size());
@@ -263,6 +267,8 @@ class TrainingProgram::Impl : public ViewListener {
   int32_t find_shared(const StageClass* cls, const RegionOptions& options, const Value& x,
                       GroupId group, int64_t cast_numel, DType cast_to);
   void drop_input(const Value& x);
+  void leave_autocast();
+  void refuse_shared_copies() const;
   bool interior_wraps(const Stage& s, bool own) const;
   void choose_checkpoint(ModuleId block, RegionOptions& o) const;
   void deliver(uint32_t stage, const RegionGrad& g, uint32_t shift, uint32_t event_shift);
@@ -295,6 +301,7 @@ class TrainingProgram::Impl : public ViewListener {
   std::vector<uint32_t> uses_;          // by parameter: operators that read it
   std::vector<uint32_t> seen_;          // by parameter: gradients so far
   std::vector<BufferId> pending_grad_;  // of parameters read more than once
+  std::vector<bool> pending_view_;      // that gradient is a view: the next is not added in place
   std::vector<EventId> pending_made_;   // flattens_gradients only
   std::vector<Pass> passes_;
   size_t pass_ = 0;
@@ -314,8 +321,9 @@ class TrainingProgram::Impl : public ViewListener {
   uint32_t split_ = Engine::kNone;
   std::vector<Grad> slice_grads_;  // but the first that arrived
   BufferId whole_grad_;
-  std::vector<BufferId> root_locals_;  // freed when the root's forward returns
-  BufferId root_input_;                // a cast of the batch, held until the root's forward returns
+  std::vector<BufferId> root_locals_;     // freed when the root's forward returns
+  std::vector<BufferId> autocast_cache_;  // freed when autocast's context ends
+  BufferId root_input_;  // a cast of the batch, held until the root's forward returns
   bool root_input_unsaved_ = false;
   WorkId batch_work_, fill_work_, add_losses_work_, cat_work_;
   std::vector<ParamPolicy> policies_;  // by parameter
@@ -358,8 +366,8 @@ class TrainingProgram::Impl::Hooks : public ModuleHooks {
   GradMode grad_mode(uint32_t param) const override {
     return p_.mode_of(p_.shared(p_.program_.stages[stage_].first_param + param));
   }
-  void set_grad(uint32_t param, BufferId buffer, bool cast, EventId made) override {
-    p_.deliver(stage_, {param, buffer, cast, made}, 0, 0);
+  void set_grad(uint32_t param, BufferId buffer, bool view, EventId made) override {
+    p_.deliver(stage_, {param, buffer, view, made}, 0, 0);
   }
   void gradient_added(uint32_t param) override {
     p_.fsdp_.gradient_added(p_.shared(p_.program_.stages[stage_].first_param + param));
@@ -485,6 +493,7 @@ TrainingProgram::Impl::Value TrainingProgram::Impl::play_forward(
   host_.play(f.span, shift, group);
   input_freed = f.input_freed;
   for (BufferId b : f.root_locals) root_locals_.push_back({b.v + at.begin - f.begin});
+  for (BufferId b : f.cached) autocast_cache_.push_back({b.v + at.begin - f.begin});
   Value y;
   y.buffer = {f.output.v + at.begin - f.begin};
   y.type = f.type;
@@ -513,6 +522,32 @@ void TrainingProgram::Impl::drop_input(const Value& x) {
     return;
   }
   host_.free(x.buffer);
+}
+
+// Autocast's cache would hand the copy of a weight that several stages' products read from one stage
+// to the next.
+void TrainingProgram::Impl::refuse_shared_copies() const {
+  std::vector<bool> cast(model_.params.size(), false);
+  for (const Stage& s : program_.stages)
+    for (const Step& step : program_.classes[s.cls].steps) {
+      if (step.what != Step::What::run || step.param[0] < 0 ||
+          autocast_policy(step.op) != AutocastPolicy::lower)
+        continue;
+      const ParamId p = shared(s.first_param + static_cast<uint32_t>(step.param[0]));
+      if (cast[p.v])
+        throw Error(
+            "precision.autocast: this build cannot play a weight that several matrix "
+            "products of one forward read (" +
+                model_.param_name(p) + ")",
+            training_.precision_place,
+            "leave out loss.chunks, or set precision.compute: bf16 in place of autocast");
+      cast[p.v] = true;
+    }
+}
+
+void TrainingProgram::Impl::leave_autocast() {
+  for (BufferId b : autocast_cache_) host_.free(b);
+  autocast_cache_.clear();
 }
 
 // What it frees is left in `leaving`: whoever holds that variable lets it go.
@@ -631,6 +666,8 @@ void TrainingProgram::Impl::run_stage(uint32_t index, Value& x) {
   o.input_kept = x.buffer == batch_ || x.kept;
   if (stage.chunk >= 0 && x.buffer == whole_.buffer) o.input_numel = x.numel;
   o.grad_enabled = grad_enabled_;
+  o.autocast = training_.precision.autocast;
+  o.autocast_backward = o.autocast && training_.precision.autocast_backward;
   o.sms = sms_;
   o.flat_grads = fsdp_.flattens_gradients();
   o.views_stream = fsdp_.views_stream();
@@ -662,6 +699,7 @@ void TrainingProgram::Impl::run_stage(uint32_t index, Value& x) {
     const Region::Forward& f = at.direct->forward();
     input_freed = f.input_freed;
     root_locals_.insert(root_locals_.end(), f.root_locals.begin(), f.root_locals.end());
+    autocast_cache_.insert(autocast_cache_.end(), f.cached.begin(), f.cached.end());
     Engine::Edges edges;
     if (x.grad) edges[0] = {x.node, 0};
     edges_to_views(index, edges);
@@ -707,6 +745,7 @@ void TrainingProgram::Impl::deliver(uint32_t stage, const RegionGrad& g, uint32_
   add.name = "add";
   if (++seen_[p.v] == 1) {
     pending_grad_[p.v] = buffer;
+    pending_view_[p.v] = g.view;
     pending_made_[p.v] = {g.made.v + event_shift};
     return;
   }
@@ -714,8 +753,7 @@ void TrainingProgram::Impl::deliver(uint32_t stage, const RegionGrad& g, uint32_
     pending_grad_[p.v] =
         fsdp_.sum_grads(pending_grad_[p.v], pending_made_[p.v], buffer, {g.made.v + event_shift});
     pending_made_[p.v] = {};
-  } else if (g.cast || seen_[p.v] > 2) {
-    // A cast and a sum are nobody else's and no view: the next is added to them in place.
+  } else if (!pending_view_[p.v]) {
     host_.launch(kCompute, host_.work(add));
     host_.free(buffer);
   } else {
@@ -725,6 +763,7 @@ void TrainingProgram::Impl::deliver(uint32_t stage, const RegionGrad& g, uint32_
     host_.free(pending_grad_[p.v]);
     host_.free(buffer);
     pending_grad_[p.v] = sum;
+    pending_view_[p.v] = false;
   }
   if (seen_[p.v] < uses_[p.v]) return;
   if (mode_of(p) == GradMode::add) {
@@ -1045,6 +1084,7 @@ void TrainingProgram::Impl::micro_batch(int step, int64_t k, bool last) {
   fsdp_.begin_micro_batch(last);
   choose_grad_modes();
   const Value loss = forward(training_.forwards);
+  if (!training_.precision.autocast_backward) leave_autocast();
   const std::string name = "step" + std::to_string(step) + "." + std::to_string(k) + ".";
   host_.mark(name + "after_forward", step, false);
 
@@ -1059,6 +1099,7 @@ void TrainingProgram::Impl::micro_batch(int step, int64_t k, bool last) {
     fsdp_.end_of_backward();
     host_.free(ones_);
   }
+  leave_autocast();
   host_.free(loss.buffer);
   if (input_grad_.valid()) host_.free(input_grad_);
   host_.free(batch_);
@@ -1105,6 +1146,7 @@ void TrainingProgram::Impl::step() {
 void TrainingProgram::Impl::evaluate() {
   grad_enabled_ = false;
   forward(1);
+  leave_autocast();
   host_.mark("after_eval", -1, training_.fsdp2.state_dict != SavedState::none);
   host_.free(loss_);
   grad_enabled_ = true;

@@ -263,6 +263,13 @@ void read_fsdp1_ddp_zero_case(const json& c, RecordedProgram& r) {
       {"float_loss", truth("float_loss", t.float_loss)},
       {"float_logits", truth("float_logits", t.float_logits)},
       {"drop_logits", truth("drop_logits", drop_logits)},
+      // Around forward, loss and backward.
+      {"autocast",
+       [&](const json& v) {
+         if (!flag("autocast", v)) return;
+         t.precision.autocast = DType::bf16;
+         t.precision.autocast_backward = true;
+       }},
       {"activation_checkpointing",
        [&](const json& v) {
          if (v.is_null()) return;

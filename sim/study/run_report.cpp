@@ -79,7 +79,7 @@ StepReport run_report(const Scenario& scenario, const Simulation& s) {
   run.world = t.mesh.world();
   const bool decoder = takes_tokens(scenario.model.family);
   run.tokens_per_step = t.micro_batch * t.grad_accum * t.forwards * (decoder ? t.seq_len : 1);
-  const DType compute = compute_dtype(t.precision);
+  const DType compute = t.precision.autocast.value_or(compute_dtype(t.precision));
   run.peak_tflops = peak_tflops(scenario.cluster.gpu, compute);
   run.compute_dtype = name_of(compute);
   ModelFacts model = model_facts(scenario, s.model);
