@@ -167,7 +167,9 @@ void rms_norm(OpCode& c, const OpShape& s, const OpContext& x) {
     f.alloc(0, e * n);
     f.alloc(extra(0), 4 * s.rows);
     f.kernel("rms_norm", KernelClass::reduction, 2 * e * n, 4 * n);
-    c.saved = {input(0), kept(extra(0))};
+    c.saved = {input(0)};
+    if (weight.is_input) c.saved.push_back(input(1));
+    c.saved.push_back(kept(extra(0)));
     if (x.in_grad[0]) b.alloc(0, e * n);
     if (weight.grad) b.alloc(weight.grad_slot, bytes_of(weight.type) * s.in);
     if (x.in_grad[0]) b.kernel("rms_norm_backward", KernelClass::reduction, 3 * e * n, 8 * n);
@@ -244,7 +246,11 @@ void layer_norm(OpCode& c, const OpShape& s, const OpContext& x) {
   f.alloc(extra(0), 4 * s.rows);
   f.alloc(extra(1), 4 * s.rows);
   f.kernel("layer_norm", KernelClass::reduction, 2 * e * n, 5 * n);
-  c.saved = {input(0), kept(extra(0)), kept(extra(1))};
+  if (bias.is_input) c.saved.push_back(input(2));
+  c.saved.push_back(input(0));
+  if (weight.is_input) c.saved.push_back(input(1));
+  c.saved.push_back(kept(extra(0)));
+  c.saved.push_back(kept(extra(1)));
   Writer b(c.backward);
   b.alloc(0, e * n);
   if (weight.grad) {

@@ -461,6 +461,12 @@ void RegionTape::run_step(uint32_t index, Pass pass) {
         hold(values_[step.in[0]].storage);
         return;
       }
+      if (step.op == OpKind::cast) {
+        OpShape all = step.shape;
+        all.in = values_[step.in[0]].bytes / bytes_of(values_[step.in[0]].type);
+        run_op(step.op, all, step.in, step.out, step.param, index, pass);
+        return;
+      }
       run_op(step.op, step.shape, step.in, step.out, step.param, index, pass);
       return;
     case Step::What::drop: {
@@ -558,8 +564,10 @@ void RegionTape::run_forward(BufferId input, Region::Forward& result) {
   }
   recompute_pending_ = checkpointed && anything_saved_;
 
+  // Where the context outlasts backward, what it holds is never the graph's to free.
   for (int32_t s : autocast_cache_)
-    if (--storages_[s].refs == 0) result.cached.push_back(storages_[s].buffer);
+    if (options_.autocast_backward || --storages_[s].refs == 0)
+      result.cached.push_back(storages_[s].buffer);
   autocast_cache_.clear();
   const Value& y = values_[stage_->output];
   result.input = input;
