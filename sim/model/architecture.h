@@ -31,8 +31,8 @@ constexpr bool has_cross_entropy(Family f) { return f == Family::llama || f == F
 
 // Hugging Face names (model.layers.0...), or those of the recorder's programs (layers.0...), which
 // have no RoPE: its FSDP2 program, and the one of FSDP1, where a stack's root has `pre` and `head` and
-// GPT-2 is written without submodules of a block.
-enum class Naming : uint8_t { hugging_face, recorder, recorder_fsdp1 };
+// GPT-2 is written without submodules of a block; and its program of training memory.
+enum class Naming : uint8_t { hugging_face, recorder, recorder_fsdp1, recorder_memory };
 
 // fused: F.rms_norm, one kernel. hf: written out in fp32, as transformers does.
 enum class NormForm : uint8_t { fused, hf };

@@ -99,10 +99,11 @@ void llama(Model& model) {
   t.close();
 }
 
-// Gpt2 of the recorder's FSDP1 program.
+// Gpt2 of the recorder's programs of FSDP1 and of training memory.
 void flat_gpt2(Model& model) {
   const Architecture& a = model.architecture;
   const int64_t h = a.hidden;
+  const bool fsdp1 = a.naming == Naming::recorder_fsdp1;
   TreeBuilder t(model);
   t.open("");
   model.embedding.push_back(t.leaf("wte", Shape::of(a.vocab, h)));
@@ -113,10 +114,10 @@ void flat_gpt2(Model& model) {
     model.blocks.push_back(t.open("", static_cast<int32_t>(i)));
     t.leaf("ln_1", Shape::of(h), h);
     t.linear("c_attn", 3 * h, h, true);
-    t.linear("attn_proj", h, h, true);
+    t.linear(fsdp1 ? "attn_proj" : "c_proj", h, h, true);
     t.leaf("ln_2", Shape::of(h), h);
     t.linear("c_fc", a.ffn, h, true);
-    t.linear("mlp_proj", h, a.ffn, true);
+    t.linear(fsdp1 ? "mlp_proj" : "c_proj2", h, a.ffn, true);
     t.close();
   }
   t.close();
@@ -323,10 +324,10 @@ Model build_model(const Architecture& architecture) {
   switch (architecture.family) {
     case Family::llama: llama(model); break;
     case Family::gpt2:
-      if (architecture.naming == Naming::recorder_fsdp1)
-        flat_gpt2(model);
-      else
+      if (architecture.naming == Naming::hugging_face)
         gpt2(model);
+      else
+        flat_gpt2(model);
       break;
     case Family::transformer: transformer(model); break;
     case Family::stack:

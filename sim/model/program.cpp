@@ -378,7 +378,7 @@ void decoder(Program& program, const Model& model, const ProgramInput& in) {
   }
   if (is_test) stage(add(learned_positions(a, z)), model.embedding[1]);
   const uint32_t block =
-      add(is_gpt2 ? (a.naming == Naming::recorder_fsdp1 ? flat_gpt2_block(a, z) : gpt2_block(a, z))
+      add(is_gpt2   ? (a.naming == Naming::hugging_face ? gpt2_block(a, z) : flat_gpt2_block(a, z))
           : is_test ? transformer_block(a, z)
                     : llama_block(a, z));
   for (ModuleId m : model.blocks) stage(block, m);

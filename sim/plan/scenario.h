@@ -215,6 +215,21 @@ struct Optimizer {
   bool set_to_none = true;
 };
 
+// A decoder's loss where the model's own forward takes the labels and returns it.
+struct Loss {
+  bool in_forward = false;
+  enum class Kind : uint8_t {
+    plain,  // the head, then cross entropy
+    // in chunks of tokens (Training::loss_chunks), each checkpointed from the hidden states
+    checkpointed,
+    // chunk by chunk with the gradients of head and hidden states made in the forward
+    fused,
+  } kind = Kind::plain;
+  // The logits are held until the next forward replaces them: as the head made them, or in fp32.
+  enum class KeepLogits : uint8_t { no, as_made, fp32 } keep_logits = KeepLogits::no;
+  bool labels = false;  // a tensor of their own, not the ids
+};
+
 struct Training {
   std::string pytorch = "2.15";  // one of played_releases()
   bool legacy_nccl = false;      // the backend "nccl-legacy" (TORCH_DIST_USE_NCCL2=0)
@@ -230,6 +245,7 @@ struct Training {
   Precision precision;
   DType input_dtype = DType::fp32;  // stack and bag
   bool float_logits = true;         // cross_entropy(logits.float())
+  Loss loss;
   bool float_loss = true;           // stack and bag: y.float().sum(), otherwise y.sum()
   Checkpointing checkpointing;
   Optimizer optimizer;

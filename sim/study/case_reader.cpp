@@ -64,4 +64,16 @@ LinearShape linear(const std::string& key, const json& v) {
   return {whole(key, v[0], 1, kMostFeatures), whole(key, v[1], 1, kMostFeatures)};
 }
 
+Reader number(const std::string& key, int64_t& to, int64_t low, int64_t high) {
+  return [key, &to, low, high](const json& v) { to = whole(key, v, low, high); };
+}
+
+Reader truth(const std::string& key, bool& to) {
+  return [key, &to](const json& v) { to = flag(key, v); };
+}
+
+Reader nothing() {
+  return [](const json&) {};
+}
+
 }  // namespace shardsim

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "sim/study/recorded_program.h"
 
@@ -39,6 +40,19 @@ bool unset(const nlohmann::json& v);
 using Reader = std::function<void(const nlohmann::json&)>;
 using Readers = std::map<std::string, Reader>;
 
+// Readers of a plain value: a whole number, a truth, one of some words, and what changes nothing.
+Reader number(const std::string& key, int64_t& to, int64_t low, int64_t high);
+Reader truth(const std::string& key, bool& to);
+template <class T>
+Reader choice(const std::string& key, T& to, std::map<std::string, T> values) {
+  return [key, &to, values = std::move(values)](const nlohmann::json& v) {
+    const auto it = v.is_string() ? values.find(v.get<std::string>()) : values.end();
+    if (it == values.end()) skip(key, v);
+    to = it->second;
+  };
+}
+Reader nothing();
+
 // Every key of the object; one that no reader knows must be unset.
 void read(const std::string& path, const nlohmann::json& object, const Readers& readers);
 
@@ -54,5 +68,7 @@ LinearShape linear(const std::string& key, const nlohmann::json& v);
 
 // The program of run_fsdp1_ddp_zero.py.
 void read_fsdp1_ddp_zero_case(const nlohmann::json& c, RecordedProgram& r);
+// The program of run_memory.py, whose cases name no runner.
+void read_memory_case(const nlohmann::json& c, RecordedProgram& r);
 
 }  // namespace shardsim

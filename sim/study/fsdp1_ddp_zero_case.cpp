@@ -7,27 +7,6 @@ namespace {
 
 using nlohmann::json;
 
-Reader number(const std::string& key, int64_t& to, int64_t low, int64_t high) {
-  return [key, &to, low, high](const json& v) { to = whole(key, v, low, high); };
-}
-
-Reader truth(const std::string& key, bool& to) {
-  return [key, &to](const json& v) { to = flag(key, v); };
-}
-
-template <class T>
-Reader choice(const std::string& key, T& to, std::map<std::string, T> values) {
-  return [key, &to, values = std::move(values)](const json& v) {
-    const auto it = v.is_string() ? values.find(v.get<std::string>()) : values.end();
-    if (it == values.end()) skip(key, v);
-    to = it->second;
-  };
-}
-
-Reader nothing() {
-  return [](const json&) {};
-}
-
 void add_decoder(Readers& readers, Architecture& a) {
   readers["layers"] = number("model.layers", a.layers, 1, kMostBlocks);
   readers["heads"] = number("model.heads", a.heads, 1, kMostHeads);

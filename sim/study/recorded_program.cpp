@@ -534,9 +534,11 @@ RecordedProgram recorded_program(const json& program, const json& environment,
       read_case(program, r);
     else if (runner == "run_fsdp1_ddp_zero.py")
       read_fsdp1_ddp_zero_case(program, r);
+    else if (runner == "run_memory.py")
+      read_memory_case(program, r);
     else
       skip("runner", json(runner));
-    if (s.training.loss_chunks > 1 && s.training.micro_batch > 1)
+    if (s.training.loss_chunks > 1 && s.training.micro_batch > 1 && !s.training.loss.in_forward)
       skip("micro_batch", json(s.training.micro_batch));
     if (s.model.max_positions > 0 && s.training.seq_len > s.model.max_positions)
       skip("seq_len", json(s.training.seq_len));
