@@ -59,6 +59,9 @@ struct Architecture {
   bool qk_norm = false;  // Qwen3: RMSNorm of head_dim on q and k
   NormForm norm = NormForm::fused;
   RopeForm rope = RopeForm::none;
+  // Positions of the table that the model holds as a buffer: complex numbers for `complex`, the inverse
+  // frequencies for `hf`. 0: not counted.
+  int64_t rope_positions = 0;
   bool repeat_kv = false;  // K and V expanded before attention; otherwise enable_gqa
 
   // stack and bag

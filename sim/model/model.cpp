@@ -317,6 +317,12 @@ int64_t Model::numel() const {
   return n;
 }
 
+Bytes buffer_bytes(const Architecture& a) {
+  if (a.rope_positions == 0 || a.rope == RopeForm::none) return 0;
+  const int64_t frequencies = a.head_dim / 2;
+  return a.rope == RopeForm::complex ? 8 * a.rope_positions * frequencies : 4 * frequencies;
+}
+
 Model build_model(const Architecture& architecture) {
   check(architecture);
   Model model;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "sim/base/ids.h"
+#include "sim/base/units.h"
 #include "sim/model/architecture.h"
 
 namespace shardsim {
@@ -66,6 +67,9 @@ struct Model {
 
 // Throws Error where an architecture makes no model (no layers, a size of zero, heads that do not
 // divide). Sizes are expected to have been bounded by sim/config.
+// What the model holds besides parameters.
+Bytes buffer_bytes(const Architecture& architecture);
+
 Model build_model(const Architecture& architecture);
 
 // True if `name` matches `pattern`, where * stands for any run of characters, dots included.

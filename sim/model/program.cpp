@@ -384,9 +384,10 @@ void decoder(Program& program, const Model& model, const ProgramInput& in) {
   for (ModuleId m : model.blocks) stage(block, m);
   OpShape norm = features(z.tokens, a.hidden, a.hidden);
   norm.norm = a.norm;
-  stage(add(is_gpt2 || is_test ? single(OpKind::layer_norm, norm, {0, 1})
-                               : single(OpKind::rms_norm, norm, {0, -1})),
-        model.head[0]);
+  StageClass last_norm = is_gpt2 || is_test ? single(OpKind::layer_norm, norm, {0, 1})
+                                            : single(OpKind::rms_norm, norm, {0, -1});
+  last_norm.holds_input = in.loss_in_forward;
+  stage(add(std::move(last_norm)), model.head[0]);
   if (in.chunks > 1) {
     // torch.chunk: slices of ceil(seq / chunks), and what is left.
     const int64_t size = ceil_div(z.seq, in.chunks);
@@ -421,6 +422,7 @@ void decoder(Program& program, const Model& model, const ProgramInput& in) {
   }
   loss.to = in.float_loss ? DType::fp32 : DType::bf16;
   stage(add(single(OpKind::cross_entropy, loss)), {}, true);
+  if (in.loss_in_forward) program.stages.back().inside = ModuleId{0};
 }
 
 bool alike(const std::vector<LinearShape>& a, const std::vector<LinearShape>& b) {

@@ -37,6 +37,7 @@ struct StageClass {
   bool cuttable = false;  // a checkpoint may wrap it
   // Its steps hold enter and exit of the stage's own module too (module 0).
   bool enters_itself = false;
+  bool holds_input = false;          // the input is a variable of the root's forward
   std::vector<int16_t> root_locals;  // variables that go when the root's forward returns
 };
 
@@ -57,6 +58,7 @@ struct ProgramInput {
   DType input = DType::fp32;  // stack and bag: type of the batch
   int64_t chunks = 1;         // slices of the sequence that head and loss run on, one after another
   bool float_loss = true;     // the loss is computed in fp32: logits.float(), y.float()
+  bool loss_in_forward = false;  // the model's forward takes the labels and returns the loss
 };
 
 struct Program {

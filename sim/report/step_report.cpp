@@ -27,6 +27,7 @@ std::string_view name_of(WorkKind kind) {
 std::string_view name_of(Category category) {
   switch (category) {
     case Category::parameters: return "parameters";
+    case Category::buffers: return "buffers";
     case Category::optimizer_state: return "optimizer_state";
     case Category::gradients: return "gradients";
     case Category::unsharded_parameters: return "unsharded_parameters";

@@ -97,6 +97,7 @@ struct Work {
 // Who holds a buffer; the categories of oracle/memory's README.
 enum class Category : uint8_t {
   parameters,
+  buffers,  // of the model
   optimizer_state,
   gradients,
   unsharded_parameters,

@@ -228,7 +228,14 @@ class TrainingProgram::Impl : public ViewListener {
   };
 
   static ProgramInput input_of(const Training& t) {
-    return {t.micro_batch, t.seq_len, t.input_dtype, t.loss_chunks, t.float_logits && t.float_loss};
+    ProgramInput in;
+    in.micro_batch = t.micro_batch;
+    in.seq_len = t.seq_len;
+    in.input = t.input_dtype;
+    in.chunks = t.loss_chunks;
+    in.float_loss = t.float_logits && t.float_loss;
+    in.loss_in_forward = t.loss.in_forward;
+    return in;
   }
   const Step& input_step() const { return program_.classes[program_.stages[0].cls].steps[0]; }
   ParamId shared(uint32_t p) const {
@@ -436,6 +443,8 @@ void TrainingProgram::Impl::initialize() {
   host_.alloc(first);
   host_.free(first);
   fsdp_.initialize();
+  if (const Bytes bytes = buffer_bytes(model_.architecture); bytes > 0)
+    host_.alloc(host_.buffer(bytes, kCompute, Category::buffers));
   std::vector<OptimizerParam> params;
   for (const Runtime::Sharded& p : fsdp_.sharded()) params.push_back({p.local, p.group});
   optimizer_ = std::make_unique<OptimizerStep>(host_, training_.optimizer,
@@ -726,7 +735,10 @@ void TrainingProgram::Impl::run_stage(uint32_t index, Value& x) {
   }
   // The batch of an evaluation is nobody's but the function's that makes the loss.
   if (stage.loss && !grad_enabled_) host_.free(batch_);
-  if (input_freed) drop_input(in);
+  if (input_freed && cls.holds_input)
+    root_locals_.push_back(in.buffer);
+  else if (input_freed)
+    drop_input(in);
   for (const Value& v : leaving) drop_input(v);
 }
 
@@ -980,6 +992,15 @@ TrainingProgram::Impl::Value TrainingProgram::Impl::forward(int64_t passes) {
     batch.node = add_node({}, {});
   }
   Value x;
+  // Modules above the stages, but the first of them.
+  const auto leave = [&](size_t but) {
+    while (open_.size() > but) {
+      StageInstances& at =
+          open_.back().v == 0 ? passes_[pass_].root : passes_[pass_].ancestors[open_.back().v];
+      exit(open_.back(), x, at);
+      open_.pop_back();
+    }
+  };
   const auto ancestors_to = [&](const Stage& s) {
     // Modules above the stage: leave those it is not in, enter the others.
     std::vector<ModuleId> path;
@@ -991,12 +1012,7 @@ TrainingProgram::Impl::Value TrainingProgram::Impl::forward(int64_t passes) {
     std::reverse(path.begin(), path.end());
     size_t common = 0;
     while (common < open_.size() && common < path.size() && open_[common] == path[common]) ++common;
-    while (open_.size() > common) {
-      StageInstances& at =
-          open_.back().v == 0 ? passes_[pass_].root : passes_[pass_].ancestors[open_.back().v];
-      exit(open_.back(), x, at);
-      open_.pop_back();
-    }
+    leave(common);
     for (size_t i = common; i < path.size(); ++i) {
       StageInstances& at =
           path[i].v == 0 ? passes_[pass_].root : passes_[pass_].ancestors[path[i].v];
@@ -1020,6 +1036,7 @@ TrainingProgram::Impl::Value TrainingProgram::Impl::forward(int64_t passes) {
       if (stage.chunk >= 0 && !stage.module.valid())
         x = loss = add_losses(stage.chunk > 0 ? &loss : nullptr, x, passes_[pass_].stages[i].sum);
     }
+    leave(0);
     if (whole_.buffer.valid() && whole_.kept) host_.free(whole_.buffer);
     total = pass_ == 0 ? x : add_losses(&total, x, passes_[pass_].total);
   }

@@ -91,6 +91,7 @@ void read_memory_case(const json& c, RecordedProgram& r) {
   t.seq_len = 128;
   t.mesh.shard = 8;
   t.loss.in_forward = true;
+  r.most_shapes = 60;
   bool hf_loss = false;
   using Mode = Checkpointing::Mode;
   const bool per_block = [&] {
@@ -161,6 +162,7 @@ void read_memory_case(const json& c, RecordedProgram& r) {
       {"clip_grad", [&](const json& v) { t.clip_grad_norm = flag("clip_grad", v) ? 1.0 : 0.0; }},
   };
   read("", c, readers);
+  if (s.model.rope != RopeForm::none) s.model.rope_positions = t.seq_len;
   // The embedding keeps the default; blocks have what the case says.
   if (t.wrap.embedding) f.overrides.push_back({"embed_tokens", {}});
   if (c.contains("last_block_keeps") && flag("last_block_keeps", c["last_block_keeps"]) &&

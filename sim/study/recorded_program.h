@@ -14,6 +14,7 @@ namespace shardsim {
 struct RecordedProgram {
   std::string skipped;  // "clip_grad = true"; empty: accepted
   Scenario scenario;
+  size_t most_shapes = SIZE_MAX;  // with more parameters the recorder keeps some shapes only
   int64_t steps = 2;
 };
 

@@ -63,6 +63,7 @@ using LocalShapes = std::set<std::pair<std::string, std::vector<int64_t>>>;
 
 struct RunRecord {
   LocalShapes shapes;
+  bool some_shapes = false;  // the recorder keeps some of them only
   std::vector<Section> sections;
   std::vector<MemoryMark> memory;
 };
