@@ -86,7 +86,9 @@ void read_memory_case(const json& c, RecordedProgram& r) {
   Scenario& s = r.scenario;
   Training& t = s.training;
   Fsdp2Options& f = t.fsdp2;
-  if (word("strategy", c, "") != "fsdp2") skip("strategy", c.value("strategy", json()));
+  choice<Strategy>("strategy", t.strategy, {{"none", Strategy::none}, {"fsdp2", Strategy::fsdp2}})(
+      c.value("strategy", json()));
+  const bool alone = t.strategy == Strategy::none;
   t.micro_batch = 1;
   t.seq_len = 128;
   t.mesh.shard = 8;
@@ -98,7 +100,7 @@ void read_memory_case(const json& c, RecordedProgram& r) {
     const std::string wrap = word("wrap", c, "per_block");
     return wrap == "per_block" || wrap == "torchtitan";
   }();
-  t.wrap.policy = per_block ? WrapPolicy::per_block : WrapPolicy::root_only;
+  t.wrap.policy = per_block && !alone ? WrapPolicy::per_block : WrapPolicy::root_only;
   const Readers readers{
       {"strategy", nothing()},
       {"name", nothing()},
@@ -163,6 +165,16 @@ void read_memory_case(const json& c, RecordedProgram& r) {
   };
   read("", c, readers);
   if (s.model.rope != RopeForm::none) s.model.rope_positions = t.seq_len;
+  if (alone) {
+    // What only sharding reads.
+    t.mesh = {};
+    t.precision.compute = t.precision.reduce = std::nullopt;
+    t.wrap = {};
+    t.wrap.policy = WrapPolicy::root_only;
+    f = {};
+    s.model.tied = false;  // to_empty makes two parameters of one, and nothing ties them again
+    return;
+  }
   // The embedding keeps the default; blocks have what the case says.
   if (t.wrap.embedding) f.overrides.push_back({"embed_tokens", {}});
   if (c.contains("last_block_keeps") && flag("last_block_keeps", c["last_block_keeps"]) &&
