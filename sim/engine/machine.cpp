@@ -99,6 +99,30 @@ bool Machine::allocate(BufferId id, const Buffer& buffer, Time& host, Trace& tra
   return false;
 }
 
+// Frees what the exception's way up lets go: see Unwinds.
+void Machine::unwind(const Schedule& schedule, size_t segment, uint32_t instr, Trace& trace) {
+  std::vector<BufferId> alive;
+  for (size_t k = phase_segment_; k <= segment; ++k) {
+    const Segment& s = schedule.segments[k];
+    for (uint32_t i = s.begin; i < (k == segment ? instr : s.end); ++i) {
+      const Instr& in = schedule.code[i];
+      if (in.kind == Kind::Mark) alive.clear();
+      if (in.kind != Kind::Alloc && in.kind != Kind::Free) continue;
+      const BufferId id = s.buffer(in);
+      const Buffer& b = schedule.buffers[id.v];
+      const bool goes =
+          b.unwinds == Unwinds::always || (b.unwinds == Unwinds::in_its_region && k == segment);
+      if (!goes || b.bytes == 0) continue;
+      if (in.kind == Kind::Alloc)
+        alive.push_back(id);
+      else
+        std::erase(alive, id);
+    }
+  }
+  for (BufferId id : alive) allocator_->free(id.v);
+  fill(trace.out_of_memory->unwound, *allocator_);
+}
+
 void Machine::play(const Schedule& schedule, const CostTable& costs, Trace& trace) {
   comm_.resize(schedule.comms.size());
   event_.resize(schedule.events);
@@ -189,6 +213,7 @@ void Machine::play(const Schedule& schedule, const CostTable& costs, Trace& trac
             trace.peak_by_category = by_category_;
             trace.peak_segment = failed_at;
             trace.peak_instr = i;
+            if (trace.out_of_memory) unwind(schedule, failed_at, i, trace);
             return;
           }
           const Bytes bytes = round_block(b.bytes);
@@ -242,6 +267,7 @@ void Machine::play(const Schedule& schedule, const CostTable& costs, Trace& trac
           row.allocated = live;
           row.allocated_peak = peak;
           if (allocator_) fill(row, *allocator_);
+          phase_segment_ = next_segment_;
           if (schedule.marks[in.a].begins_step) {
             peak = live;
             if (allocator_) allocator_->reset_peaks();

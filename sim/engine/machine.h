@@ -64,6 +64,7 @@ class Machine {
 
  private:
   class Clock;
+  void unwind(const Schedule& schedule, size_t segment, uint32_t instr, Trace& trace);
   bool allocate(BufferId id, const Buffer& buffer, Time& host, Trace& trace);
 
   struct PinnedPool {
@@ -75,6 +76,7 @@ class Machine {
   Time looked_;  // at the host: when the last collective was issued
   std::vector<Time> stream_, comm_, event_;
   size_t next_segment_ = 0;
+  size_t phase_segment_ = 0;  // of the last mark
   uint32_t launches_ = 0;
   Bytes live_ = 0, peak_ = 0;
   std::array<Bytes, kCategories> by_category_{};

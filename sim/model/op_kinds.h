@@ -35,6 +35,7 @@ void cast(OpCode& c, const OpShape& s, const OpContext& x);
 
 // op_loss.cpp
 void cross_entropy(OpCode& c, const OpShape& s, const OpContext& x);
+void fused_loss(OpCode& c, const OpShape& s, const OpContext& x);
 void sum(OpCode& c, const OpShape& s, const OpContext& x);
 
 // op_vectors.cpp

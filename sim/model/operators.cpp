@@ -26,6 +26,7 @@ OpCode op_code(OpKind kind, const OpShape& s, const OpContext& x) {
     case OpKind::cast: op::cast(c, s, x); break;
     case OpKind::cast_param: op::cast_param(c, s, x); break;
     case OpKind::cross_entropy: op::cross_entropy(c, s, x); break;
+    case OpKind::fused_loss: op::fused_loss(c, s, x); break;
     case OpKind::sum: op::sum(c, s, x); break;
     case OpKind::bag: op::bag(c, s, x); break;
     case OpKind::mean: op::mean(c, s, x); break;

@@ -38,6 +38,7 @@ enum class OpKind : uint8_t {
   cast,           // to dtype `to`; the tensor itself where it has it already
   cast_param,     // p0, `in` elements, to dtype `to`: autocast's copy
   cross_entropy,  // mean over tokens, of logits
+  fused_loss,     // p0 of the head; head and loss in `chunks`, gradients made in the forward
   sum,            // y.sum()
   bag,            // x + p.sum(), or x + (p * 2).sum()
   mean,           // p0.mean(), of `in` elements; no input
@@ -57,6 +58,7 @@ struct OpShape {
   bool conv1d = false;        // weight stored [in, out] (GPT-2)
   bool scale = false;
   bool autocast = false;  // cross_entropy: under autocast
+  int64_t chunks = 1;     // fused_loss
 };
 
 // Types and gradients that hold where the operator runs.

@@ -167,7 +167,9 @@ StageClass llama_block(const Architecture& a, const Sizes& z) {
   b.drop({n2});
   const int16_t out = b.run(OpKind::add, features(t, h, h), {mid, down, -1});
   b.drop({down, mid});
-  return b.finish(out, true);
+  StageClass c = b.finish(out, true);
+  c.unnamed = {gate, act, up, prod};
+  return c;
 }
 
 StageClass gpt2_block(const Architecture& a, const Sizes& z) {
@@ -348,6 +350,76 @@ StageClass single(OpKind op, const OpShape& s, std::array<int32_t, 2> params = {
   return b.finish(out);
 }
 
+// The last stages of a model that returns the loss.
+void loss_in_forward(Program& program, const Model& model, const ProgramInput& in, const Sizes& z) {
+  const Architecture& a = model.architecture;
+  const ModuleId head = model.head[1];
+  const auto stage = [&](StageClass c, ModuleId m) -> Stage& {
+    program.classes.push_back(std::move(c));
+    Stage& s = program.stages.emplace_back();
+    s.cls = static_cast<uint32_t>(program.classes.size() - 1);
+    s.module = m;
+    s.first_param = m.valid() ? model.modules[m.v].first_param : 0;
+    s.inside = ModuleId{0};
+    return s;
+  };
+  const auto loss_of = [&](int64_t rows) {
+    OpShape s = features(rows, a.vocab, 1);
+    s.to = in.float_loss ? DType::fp32 : DType::bf16;
+    return s;
+  };
+  switch (in.loss) {
+    case ProgramInput::Loss::plain: {
+      stage(single(OpKind::linear, features(z.tokens, a.hidden, a.vocab), {0, -1}), head).keeps =
+          in.keep_logits;
+      if (in.keep_float_logits) {
+        OpShape wide = features(z.tokens, a.vocab, a.vocab);
+        wide.to = DType::fp32;
+        stage(single(OpKind::cast, wide), {}).keeps = true;
+      }
+      stage(single(OpKind::cross_entropy, loss_of(z.tokens)), {}).loss = true;
+      return;
+    }
+    case ProgramInput::Loss::checkpointed: {
+      const int64_t size = ceil_div(z.tokens, in.chunks);
+      int32_t chunk = 0;
+      uint32_t cls = 0;
+      for (int64_t begin = 0; begin < z.tokens; begin += size, ++chunk) {
+        const int64_t rows = std::min(size, z.tokens - begin);
+        ClassBuilder b;
+        OpShape linear = features(rows, a.hidden, a.vocab);
+        linear.matrix_input = true;
+        b.enter(0, 0);
+        const int16_t logits = b.run(OpKind::linear, linear, {0, -1, -1}, {0, -1});
+        b.exit(0, logits);
+        const int16_t loss = b.run(OpKind::cross_entropy, loss_of(rows), {logits, -1, -1});
+        b.drop({logits});
+        if (chunk == 0 || rows < size) {
+          StageClass c = b.finish(loss);
+          c.checkpointed = c.enters_itself = true;
+          stage(std::move(c), head);
+          cls = program.stages.back().cls;
+        } else {
+          program.stages.push_back(program.stages.back());
+          program.stages.back().cls = cls;
+        }
+        program.stages.back().chunk = chunk;
+        program.stages.back().adds_loss = true;
+      }
+      program.stages.back().loss = true;
+      return;
+    }
+    case ProgramInput::Loss::fused: {
+      OpShape s = features(z.tokens, a.hidden, a.vocab);
+      s.chunks = in.chunks;
+      StageClass c = single(OpKind::fused_loss, s, {0, -1});
+      c.enters_itself = true;  // the head's weight is read, its forward not called
+      stage(std::move(c), head).loss = true;
+      return;
+    }
+  }
+}
+
 void decoder(Program& program, const Model& model, const ProgramInput& in) {
   const Architecture& a = model.architecture;
   const bool is_gpt2 = a.family == Family::gpt2, is_test = a.family == Family::transformer;
@@ -388,6 +460,7 @@ void decoder(Program& program, const Model& model, const ProgramInput& in) {
                                             : single(OpKind::rms_norm, norm, {0, -1});
   last_norm.holds_input = in.loss_in_forward;
   stage(add(std::move(last_norm)), model.head[0]);
+  if (in.loss_in_forward) return loss_in_forward(program, model, in, z);
   if (in.chunks > 1) {
     // torch.chunk: slices of ceil(seq / chunks), and what is left.
     const int64_t size = ceil_div(z.seq, in.chunks);
@@ -405,6 +478,7 @@ void decoder(Program& program, const Model& model, const ProgramInput& in) {
       program.stages.back().chunk = chunk;
       stage(cross_entropy, {}, begin + size >= z.seq);
       program.stages.back().chunk = chunk;
+      program.stages.back().adds_loss = true;
     }
     return;
   }
@@ -422,7 +496,6 @@ void decoder(Program& program, const Model& model, const ProgramInput& in) {
   }
   loss.to = in.float_loss ? DType::fp32 : DType::bf16;
   stage(add(single(OpKind::cross_entropy, loss)), {}, true);
-  if (in.loss_in_forward) program.stages.back().inside = ModuleId{0};
 }
 
 bool alike(const std::vector<LinearShape>& a, const std::vector<LinearShape>& b) {

@@ -37,6 +37,8 @@ struct StageClass {
   bool cuttable = false;  // a checkpoint may wrap it
   // Its steps hold enter and exit of the stage's own module too (module 0).
   bool enters_itself = false;
+  bool checkpointed = false;         // whatever the blocks are
+  std::vector<int16_t> unnamed;      // values of expressions: no variable holds them
   bool holds_input = false;          // the input is a variable of the root's forward
   std::vector<int16_t> root_locals;  // variables that go when the root's forward returns
 };
@@ -47,8 +49,10 @@ struct Stage {
   uint32_t first_param = 0;  // that its steps' parameters count from
   bool loss = false;         // after the root's forward has returned
   bool detach = false;       // its output is detached from the graph
-  int32_t chunk = -1;  // head and loss of this slice of the sequence, after the root's forward
-  ModuleId inside;     // without a module of its own: whose forward runs it, if any
+  int32_t chunk = -1;        // head and loss of this slice
+  bool adds_loss = false;    // its output is added to the losses of the slices before
+  bool keeps = false;        // the model keeps its output until the next forward's replaces it
+  ModuleId inside;           // without a module of its own: whose forward runs it, if any
 };
 
 // What of a training run the forward depends on.
@@ -58,7 +62,10 @@ struct ProgramInput {
   DType input = DType::fp32;  // stack and bag: type of the batch
   int64_t chunks = 1;         // slices of the sequence that head and loss run on, one after another
   bool float_loss = true;     // the loss is computed in fp32: logits.float(), y.float()
-  bool loss_in_forward = false;  // the model's forward takes the labels and returns the loss
+  // The model's forward takes the labels and returns the loss, computed in this way.
+  bool loss_in_forward = false;
+  enum class Loss : uint8_t { plain, checkpointed, fused } loss = Loss::plain;
+  bool keep_logits = false, keep_float_logits = false;
 };
 
 struct Program {

@@ -211,6 +211,9 @@ struct Optimizer {
     forloop
   } implementation = Implementation::foreach;
   bool momentum = false;     // sgd
+  bool amsgrad = false;      // adam, adamw
+  // adam, sgd: added to the gradient (L2). AdamW always decays, without a temporary.
+  double weight_decay = 0;
   bool in_backward = false;  // one per parameter, in a post-accumulate hook (sgd)
   bool set_to_none = true;
 };
@@ -228,6 +231,7 @@ struct Loss {
   // The logits are held until the next forward replaces them: as the head made them, or in fp32.
   enum class KeepLogits : uint8_t { no, as_made, fp32 } keep_logits = KeepLogits::no;
   bool labels = false;  // a tensor of their own, not the ids
+  bool divided = false;  // by grad_accum, before the backward
 };
 
 struct Training {

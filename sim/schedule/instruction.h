@@ -114,11 +114,16 @@ enum class Category : uint8_t {
 };
 inline constexpr int kCategories = static_cast<int>(Category::count_);
 
+// Where memory runs out, the exception that unwinds the stack lets go what no variable and no graph
+// holds: values of the expression that was being computed, and gradients on their way.
+enum class Unwinds : uint8_t { no, in_its_region, always };
+
 struct Buffer {
   Bytes bytes = 0;  // as asked for; the allocator rounds up to 512
   StreamId pool = 0;
   Category category = Category::activations;
   GroupId group;
+  Unwinds unwinds = Unwinds::no;
 };
 
 }  // namespace shardsim

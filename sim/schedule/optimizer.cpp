@@ -76,12 +76,35 @@ void OptimizerStep::make_state() {
     if (fused) zeros(4);  // the step counter lives on the device
     zeros(bytes);
     zeros(bytes);
+    if (options_.amsgrad) zeros(bytes);
   }
+}
+
+BufferId OptimizerStep::allocate(uint32_t i) {
+  const BufferId b = host_.buffer(params_[i].numel * bytes_of(dtype_), kCompute,
+                                  Category::optimizer, params_[i].group);
+  host_.alloc(b);
+  return b;
+}
+
+// torch._foreach_add of gradients and parameters: a new list.
+std::vector<BufferId> OptimizerStep::decayed_grads() {
+  std::vector<BufferId> sums;
+  sums.reserve(active_.size());
+  for (uint32_t i : active_) sums.push_back(allocate(i));
+  kernels("foreach_add", 3, 3);
+  return sums;
+}
+
+// A list goes from its end.
+void OptimizerStep::free_list(const std::vector<BufferId>& list) {
+  for (auto b = list.rbegin(); b != list.rend(); ++b) host_.free(*b);
 }
 
 void OptimizerStep::adam() {
   make_state();
   const bool decays = options_.name == Optimizer::Name::adamw;
+  const bool l2 = !decays && options_.weight_decay > 0;
   if (temporaries_.empty())
     for (const OptimizerParam& p : params_)
       temporaries_.push_back(
@@ -89,13 +112,18 @@ void OptimizerStep::adam() {
   switch (options_.implementation) {
     case Optimizer::Implementation::fused:
       kernels("foreach_add", 1, 0.001);  // step counters
-      kernels("fused_adamw", 4, 7);      // p, m, v read and written, g read
+      // p, m, v read and written, g read
+      kernels("fused_adamw", options_.amsgrad ? 5 : 4, options_.amsgrad ? 9 : 7);
       return;
-    case Optimizer::Implementation::foreach:
+    case Optimizer::Implementation::foreach: {
       if (decays) kernels("foreach_mul", 1, 2);
+      std::vector<BufferId> sums;
+      if (l2) sums = decayed_grads();
       kernels("foreach_lerp", 2, 3);
       kernels("foreach_mul", 1, 2);
       kernels("foreach_addcmul", 3, 4);
+      free_list(sums);
+      if (options_.amsgrad) kernels("foreach_maximum", 2, 3);
       for (uint32_t i : active_) host_.alloc(temporaries_[i]);
       kernels("foreach_sqrt", 2, 2);
       kernels("foreach_div", 1, 2);
@@ -103,14 +131,22 @@ void OptimizerStep::adam() {
       kernels("foreach_addcdiv", 3, 4);
       for (auto i = active_.rbegin(); i != active_.rend(); ++i) host_.free(temporaries_[*i]);
       return;
+    }
     case Optimizer::Implementation::forloop: {
+      // grad = grad.add(param): until the next parameter's gradient is bound.
       // denom = (v.sqrt() / c).add_(eps): the previous parameter's lives until the next is bound.
-      BufferId previous;
+      BufferId previous, sum;
       for (uint32_t i : active_) {
+        if (sum.valid()) host_.free(sum);
         if (decays) each(i, "mul", 2);
+        if (l2) {
+          sum = allocate(i);
+          each(i, "add", 3);
+        }
         each(i, "lerp", 3);
         each(i, "mul", 2);
         each(i, "addcmul", 4);
+        if (options_.amsgrad) each(i, "maximum", 3);
         const BufferId root = host_.buffer(params_[i].numel * bytes_of(dtype_), kCompute,
                                            Category::optimizer, params_[i].group);
         host_.alloc(root);
@@ -123,6 +159,7 @@ void OptimizerStep::adam() {
         previous = temporaries_[i];
         each(i, "addcdiv", 4);
       }
+      if (sum.valid()) host_.free(sum);
       if (previous.valid()) host_.free(previous);
       return;
     }
@@ -130,39 +167,70 @@ void OptimizerStep::adam() {
 }
 
 void OptimizerStep::sgd() {
-  const bool forloop = options_.implementation == Optimizer::Implementation::forloop;
-  bool first = false;
-  // The momentum buffer begins as a copy of the gradient; true if it has just been made.
-  const auto clone = [&](uint32_t i) {
+  const bool l2 = options_.weight_decay > 0;
+  // The momentum buffer; true if it has just been made.
+  const auto make_buffer = [&](uint32_t i) {
     if (has_state_[i]) return false;
     has_state_[i] = true;
     const Bytes bytes = params_[i].numel * bytes_of(dtype_);
     host_.alloc(host_.buffer(bytes, kCompute, Category::optimizer_state, params_[i].group));
+    return true;
+  };
+  // It begins as a copy of the gradient.
+  const auto clone = [&](uint32_t i) {
+    if (!make_buffer(i)) return false;
     Work w;
     w.kind = WorkKind::CopyD2D;
-    w.bytes = bytes;
+    w.bytes = params_[i].numel * bytes_of(dtype_);
     w.name = "clone";
     host_.launch(kCompute, host_.work(w));
     return true;
   };
-  if (forloop) {
-    for (uint32_t i : active_) {
-      if (options_.momentum && !clone(i)) {
-        each(i, "mul", 2);
+  switch (options_.implementation) {
+    case Optimizer::Implementation::fused:
+      if (options_.momentum)
+        for (uint32_t i : active_) make_buffer(i);
+      kernels("fused_sgd", options_.momentum ? 3 : 2, options_.momentum ? 5 : 3);
+      return;
+    case Optimizer::Implementation::forloop: {
+      BufferId sum;
+      for (uint32_t i : active_) {
+        if (sum.valid()) host_.free(sum);
+        sum = {};
+        if (l2) {
+          sum = allocate(i);
+          each(i, "add", 3);
+        }
+        if (options_.momentum) {
+          if (!clone(i)) {
+            each(i, "mul", 2);
+            each(i, "add", 3);
+          }
+          // grad = buf
+          if (sum.valid()) host_.free(sum);
+          sum = {};
+        }
         each(i, "add", 3);
       }
-      each(i, "add", 3);
+      if (sum.valid()) host_.free(sum);
+      return;
     }
-    return;
+    case Optimizer::Implementation::foreach: break;
   }
+  std::vector<BufferId> sums;
+  if (l2) sums = decayed_grads();
   if (options_.momentum) {
+    bool first = false;
     for (uint32_t i : active_) first = clone(i) || first;
     if (!first) {
       kernels("foreach_mul", 1, 2);
       kernels("foreach_add", 2, 3);
     }
+    free_list(sums);
+    sums.clear();
   }
   kernels("foreach_add", 2, 3);
+  free_list(sums);
 }
 
 void OptimizerStep::step(const std::vector<uint32_t>& with_grad) {

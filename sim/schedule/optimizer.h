@@ -36,6 +36,9 @@ class OptimizerStep {
   void kernels(const char* name, int lists, double passes);
   void each(size_t i, const char* name, double passes);
   void make_state();
+  BufferId allocate(uint32_t i);
+  std::vector<BufferId> decayed_grads();
+  void free_list(const std::vector<BufferId>& list);
   void adam();
   void sgd();
 

@@ -1,5 +1,6 @@
 #include "sim/schedule/region.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "sim/base/error.h"
@@ -141,6 +142,10 @@ class RegionTape {
     const BufferId b = host_->buffer(bytes, kCompute, category, group_);
     const int32_t s = storage(b, direct() ? Reloc::none : local_);
     host_->alloc(b, storages_[s].reloc);
+    const bool passes = category == Category::backward || category == Category::temporary ||
+                        category == Category::workspace;
+    if (local_ == Reloc::backward && passes)
+      host_->schedule().buffers[b.v].unwinds = Unwinds::always;
     return s;
   }
   void hold(int32_t s) { ++storages_[s].refs; }
@@ -421,6 +426,8 @@ RegionTape::Value RegionTape::run_op(OpKind op, const OpShape& shape,
     v.grad = grad;
     v.bytes = code.aliases_input ? values_[in[0]].bytes / code.outputs
                                  : host_->schedule().buffers[storages_[slots[i]].buffer.v].bytes;
+    if (std::find(stage_->unnamed.begin(), stage_->unnamed.end(), out[i]) != stage_->unnamed.end())
+      host_->schedule().buffers[storages_[slots[i]].buffer.v].unwinds = Unwinds::in_its_region;
     if (out[i] >= 0) values_[out[i]] = v;
     if (i == 0) result = v;
   }

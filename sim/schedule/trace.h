@@ -33,6 +33,7 @@ struct MemoryFailure {
   Bytes reserved = 0;
   Bytes missing = 0;    // of the device: the segment's size less what was free
   std::string message;  // PyTorch's
+  MarkRow unwound;      // what is there when the exception has unwound the stack
 };
 
 struct Trace {

@@ -131,6 +131,11 @@ class TrainingProgram::Impl : public ViewListener {
     w.bytes = 12;
     w.name = "add";
     add_losses_work_ = host_.work(w);
+    w.bytes = 8;
+    w.name = "div";
+    divide_work_ = host_.work(w);
+    if (training_.loss.labels)
+      labels_ = host_.buffer(batch.forward[0].bytes, kCompute, Category::activations);
   }
 
   void initialize();
@@ -200,8 +205,9 @@ class TrainingProgram::Impl : public ViewListener {
       direct,
       post_backward,
       views,
-      add,   // of two losses, or of one and 0
-      split  // the root's output into slices
+      add,     // of two losses, or of one and 0
+      divide,  // of a loss by a number
+      split    // the root's output into slices
     } kind = Kind::leaf;
     Region* region_of = nullptr;  // direct, with its hooks
     Hooks* hooks = nullptr;
@@ -225,6 +231,9 @@ class TrainingProgram::Impl : public ViewListener {
     StageInstances root;
     std::map<uint32_t, StageInstances> ancestors;  // by module, below the root
     BufferId total;                                // of its loss and those before it
+    BufferId mean;                                 // of its slices' losses
+    // Of a stage whose output outlives its forward, by turns with the other.
+    std::map<uint32_t, StageInstances> other;
   };
 
   static ProgramInput input_of(const Training& t) {
@@ -235,6 +244,11 @@ class TrainingProgram::Impl : public ViewListener {
     in.chunks = t.loss_chunks;
     in.float_loss = t.float_logits && t.float_loss;
     in.loss_in_forward = t.loss.in_forward;
+    in.loss = t.loss.kind == Loss::Kind::fused          ? ProgramInput::Loss::fused
+              : t.loss.kind == Loss::Kind::checkpointed ? ProgramInput::Loss::checkpointed
+                                                        : ProgramInput::Loss::plain;
+    in.keep_logits = t.loss.keep_logits == Loss::KeepLogits::as_made;
+    in.keep_float_logits = t.loss.keep_logits == Loss::KeepLogits::fp32;
     return in;
   }
   const Step& input_step() const { return program_.classes[program_.stages[0].cls].steps[0]; }
@@ -262,6 +276,7 @@ class TrainingProgram::Impl : public ViewListener {
   void begin_slices(const Stage& stage, const Value& x);
   Value slice(const Stage& stage, const Value& x) const;
   Value add_losses(const Value* total, const Value& loss, BufferId& sum);
+  Value divide(const Value& loss, BufferId& quotient);
   void discard_graph(uint32_t node);
   void micro_batch(int step, int64_t k, bool last);
   void enter(ModuleId m, Value& x, StageInstances& at, std::vector<Value>& leaving);
@@ -323,7 +338,9 @@ class TrainingProgram::Impl : public ViewListener {
   std::vector<uint32_t> views_;  // by unit: the node of its views in this forward
   Hooks* inside_ = nullptr;      // of the stage that is being emitted where it stands
   std::vector<ModuleId> open_;   // modules whose forward is running, above the stages
-  BufferId batch_, ones_, input_grad_;
+  BufferId batch_, ones_, input_grad_, labels_, quotient_;
+  BufferId kept_logits_;  // by the model, until the next forward's replace them
+  bool other_turn_ = false;
   Value whole_;  // the root's output, of which head and loss take slices
   uint32_t split_ = Engine::kNone;
   std::vector<Grad> slice_grads_;  // but the first that arrived
@@ -332,7 +349,7 @@ class TrainingProgram::Impl : public ViewListener {
   std::vector<BufferId> autocast_cache_;  // freed when autocast's context ends
   BufferId root_input_;  // a cast of the batch, held until the root's forward returns
   bool root_input_unsaved_ = false;
-  WorkId batch_work_, fill_work_, add_losses_work_, cat_work_;
+  WorkId batch_work_, fill_work_, add_losses_work_, divide_work_, cat_work_;
   std::vector<ParamPolicy> policies_;  // by parameter
   std::vector<GradMode> grad_mode_;    // by group
   GradMode ignored_mode_ = GradMode::steal;
@@ -657,11 +674,13 @@ void TrainingProgram::Impl::run_stage(uint32_t index, Value& x) {
   const StageClass& cls = program_.classes[stage.cls];
   if (stage.inside.valid() && cls.steps[0].op == OpKind::cast && x.type == cls.steps[0].shape.to)
     return;
-  StageInstances& at = passes_[pass_].stages[index];
+  StageInstances& at =
+      stage.keeps && other_turn_ ? passes_[pass_].other[index] : passes_[pass_].stages[index];
   const GroupId group = group_of_stage_[index];
   std::vector<Value> leaving;
   RegionOptions o;
   if (cls.cuttable) choose_checkpoint(stage.module, o);
+  if (cls.checkpointed) o.recompute = Recompute::full;
   // The hooks of the stage's own module are called among its steps.
   const bool around =
       training_.checkpointing.around && o.recompute != Recompute::none && o.part == 0;
@@ -728,13 +747,21 @@ void TrainingProgram::Impl::run_stage(uint32_t index, Value& x) {
     x = play_forward(at.main, &cls, o, x, index, group, 0, DType::fp32, input_freed);
   }
   if (outside) exit(stage.module, x, at);
+  if (stage.keeps) {
+    if (kept_logits_.valid()) host_.free(kept_logits_);
+    kept_logits_ = x.buffer;
+    x.kept = true;
+  }
   if (stage.detach && x.grad) {
     discard_graph(x.node);
     x.grad = false;
     x.node = Engine::kNone;
   }
   // The batch of an evaluation is nobody's but the function's that makes the loss.
-  if (stage.loss && !grad_enabled_) host_.free(batch_);
+  if (stage.loss && !grad_enabled_) {
+    host_.free(batch_);
+    if (labels_.valid()) host_.free(labels_);
+  }
   if (input_freed && cls.holds_input)
     root_locals_.push_back(in.buffer);
   else if (input_freed)
@@ -855,6 +882,14 @@ void TrainingProgram::Impl::execute(uint32_t n, Engine::Grads& in, Engine::Grads
       return;
     }
     case Node::Kind::add: out[0] = out[1] = in[0]; return;
+    case Node::Kind::divide: {
+      const BufferId grad = host_.buffer(bytes_of(DType::fp32), kCompute, Category::backward);
+      host_.alloc(grad);
+      host_.launch(kCompute, divide_work_);
+      if (!in[0].form.kept) host_.free(in[0].buffer);
+      out[0] = {grad, {}};
+      return;
+    }
     case Node::Kind::split: {
       if (!whole_grad_.valid()) {
         Bytes bytes = host_.schedule().buffers[in[0].buffer.v].bytes;
@@ -940,7 +975,10 @@ void TrainingProgram::Impl::begin_slices(const Stage& stage, const Value& x) {
 
 TrainingProgram::Impl::Value TrainingProgram::Impl::slice(const Stage& stage,
                                                           const Value& x) const {
-  const OpShape& shape = program_.classes[stage.cls].steps[0].shape;
+  const auto& steps = program_.classes[stage.cls].steps;
+  const OpShape& shape = std::find_if(steps.begin(), steps.end(), [](const Step& s) {
+                           return s.what == Step::What::run;
+                         })->shape;
   Value y = x;
   y.numel = shape.rows * shape.in;
   y.node = split_;
@@ -968,6 +1006,23 @@ TrainingProgram::Impl::Value TrainingProgram::Impl::add_losses(const Value* tota
   return out;
 }
 
+// loss / n. What is divided stays with its own variable.
+TrainingProgram::Impl::Value TrainingProgram::Impl::divide(const Value& loss, BufferId& quotient) {
+  if (!quotient.valid())
+    quotient = host_.buffer(bytes_of(loss.type), kCompute, Category::activations);
+  Value out = loss;
+  out.buffer = quotient;
+  host_.alloc(quotient);
+  host_.launch(kCompute, divide_work_);
+  if (!loss.grad) return out;
+  Engine::Edges edges;
+  edges[0] = {loss.node, 0};
+  Node n;
+  n.kind = Node::Kind::divide;
+  out.node = add_node(edges, n);
+  return out;
+}
+
 // From making the batch to the loss, or the sum of several passes' losses.
 TrainingProgram::Impl::Value TrainingProgram::Impl::forward(int64_t passes) {
   engine_.clear();
@@ -981,6 +1036,10 @@ TrainingProgram::Impl::Value TrainingProgram::Impl::forward(int64_t passes) {
 
   host_.alloc(batch_);
   host_.launch(kCompute, batch_work_);
+  if (labels_.valid()) {
+    host_.alloc(labels_);
+    host_.launch(kCompute, batch_work_);
+  }
   if (grad_enabled_) fsdp_.unshard_before_forward();
   Value batch;
   batch.buffer = batch_;
@@ -1004,7 +1063,7 @@ TrainingProgram::Impl::Value TrainingProgram::Impl::forward(int64_t passes) {
   const auto ancestors_to = [&](const Stage& s) {
     // Modules above the stage: leave those it is not in, enter the others.
     std::vector<ModuleId> path;
-    for (ModuleId a = s.chunk >= 0       ? ModuleId{}
+    for (ModuleId a = s.chunk >= 0       ? s.inside
                       : s.module.valid() ? model_.modules[s.module.v].parent
                                          : s.inside;
          a.valid(); a = model_.modules[a.v].parent)
@@ -1033,10 +1092,16 @@ TrainingProgram::Impl::Value TrainingProgram::Impl::forward(int64_t passes) {
       if (stage.chunk == 0 && stage.module.valid()) begin_slices(stage, x);
       if (stage.chunk >= 0 && stage.module.valid()) x = slice(stage, whole_);
       run_stage(i, x);
-      if (stage.chunk >= 0 && !stage.module.valid())
+      if (stage.adds_loss)
         x = loss = add_losses(stage.chunk > 0 ? &loss : nullptr, x, passes_[pass_].stages[i].sum);
     }
+    if (training_.loss.kind == Loss::Kind::checkpointed) {
+      const BufferId sum = x.buffer;
+      x = divide(x, passes_[pass_].mean);
+      host_.free(sum);
+    }
     leave(0);
+    other_turn_ = !other_turn_;
     if (whole_.buffer.valid() && whole_.kept) host_.free(whole_.buffer);
     total = pass_ == 0 ? x : add_losses(&total, x, passes_[pass_].total);
   }
@@ -1107,19 +1172,23 @@ void TrainingProgram::Impl::micro_batch(int step, int64_t k, bool last) {
 
   if (loss.grad) {
     if (!ones_.valid()) ones_ = host_.buffer(bytes_of(loss.type), kCompute, Category::backward);
+    const bool divided = training_.loss.divided && training_.grad_accum > 1;
+    const Value root = divided ? divide(loss, quotient_) : loss;
     host_.alloc(ones_);
     host_.launch(kCompute, fill_work_);
     Grad g;
     g.buffer = ones_;
     g.form.kept = true;
-    engine_.backward(loss.node, g, *this);
+    engine_.backward(root.node, g, *this);
     fsdp_.end_of_backward();
     host_.free(ones_);
+    if (divided) host_.free(quotient_);
   }
   leave_autocast();
   host_.free(loss.buffer);
   if (input_grad_.valid()) host_.free(input_grad_);
   host_.free(batch_);
+  if (labels_.valid()) host_.free(labels_);
   host_.mark(name + "after_backward", step, false);
 }
 

@@ -429,10 +429,33 @@ CallKind kind_of(const Work& w) {
 
 }  // namespace
 
+// By group: whether its parameters were unsharded where memory ran out.
+std::vector<bool> unsharded_at_failure(const Simulation& s) {
+  std::vector<int> live(s.plan.groups.size(), 0);
+  LiveWalk walk;
+  for (size_t k = 0; k <= s.trace.peak_segment; ++k) {
+    const Segment& segment = s.schedule.segments[k];
+    const uint32_t end = k == s.trace.peak_segment ? s.trace.peak_instr : segment.end;
+    for (uint32_t i = segment.begin; i < end; ++i) {
+      const int change = walk.change(s.schedule.code[i]);
+      if (change == 0) continue;
+      const Buffer& b = s.schedule.buffers[segment.buffer(s.schedule.code[i]).v];
+      if (b.category == Category::unsharded_parameters && b.group.valid())
+        live[b.group.v] += change;
+    }
+  }
+  std::vector<bool> out;
+  out.reserve(live.size());
+  for (int n : live) out.push_back(n > 0);
+  return out;
+}
+
 RunRecord simulate_recording(const Scenario& scenario) {
   const Simulation s = simulate(scenario, Until::max_steps);
   RunRecord r;
   const bool fsdp1 = scenario.training.strategy == Strategy::fsdp1;
+  const bool failed = scenario.training.strategy == Strategy::fsdp2 && s.trace.out_of_memory;
+  const std::vector<bool> unsharded = failed ? unsharded_at_failure(s) : s.unsharded;
   if (fsdp1) r.shapes = fsdp1_shapes(s.model, s.plan, scenario.training);
   for (size_t i = 0; i < s.model.params.size() && !fsdp1; ++i) {
     const Param& p = s.model.params[i];
@@ -440,7 +463,7 @@ RunRecord simulate_recording(const Scenario& scenario) {
     std::vector<int64_t> dims(p.shape.dim.begin(), p.shape.dim.begin() + p.shape.rank);
     // A module shows its whole parameters where they are left unsharded.
     const int32_t group = s.plan.group_of_param[i];
-    if (!dims.empty() && group >= 0 && !s.unsharded[static_cast<size_t>(group)]) {
+    if (!dims.empty() && group >= 0 && !unsharded[static_cast<size_t>(group)]) {
       const Group& g = s.plan.groups[static_cast<size_t>(group)];
       const auto q = std::find_if(g.params.begin(), g.params.end(),
                                   [&](const ShardedParam& x) { return x.id.v == i; });
@@ -510,8 +533,13 @@ RunRecord simulate_recording(const Scenario& scenario) {
   }
   if (s.trace.out_of_memory) {
     MemoryMark& m = r.memory.emplace_back();
+    const MarkRow& row = s.trace.out_of_memory->unwound;
     m.phase = "oom";
     m.oom = true;
+    m.allocated = row.allocated;
+    m.allocated_peak = row.allocated_peak;
+    m.active_peak = row.active_peak;
+    m.reserved_peak = row.reserved_peak;
   }
   return r;
 }

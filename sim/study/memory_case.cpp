@@ -77,7 +77,22 @@ void read_optimizer(const json& v, Optimizer& o) {
                                                   {{"default", Implementation::foreach},
                                                    {"foreach", Implementation::foreach},
                                                    {"fused", Implementation::fused},
-                                                   {"forloop", Implementation::forloop}})}});
+                                                   {"forloop", Implementation::forloop}})},
+        {"amsgrad", truth("optimizer.amsgrad", o.amsgrad)},
+        {"momentum",
+         [&](const json& x) {
+           if (!x.is_number() || x < 0) skip("optimizer.momentum", x);
+           o.momentum = x > 0;
+         }},
+        {"weight_decay", [&](const json& x) {
+           if (!x.is_number() || x < 0) skip("optimizer.weight_decay", x);
+           o.weight_decay = x.get<double>();
+         }}});
+  // What the runner does not hand to this optimizer.
+  const bool adam = o.name == Name::adam;
+  if (!adam && o.name != Name::sgd) o.weight_decay = 0;
+  if (o.name != Name::sgd) o.momentum = false;
+  if (!adam && o.name != Name::adamw) o.amsgrad = false;
 }
 
 }  // namespace
@@ -93,8 +108,8 @@ void read_memory_case(const json& c, RecordedProgram& r) {
   t.seq_len = 128;
   t.mesh.shard = 8;
   t.loss.in_forward = true;
+  t.loss.divided = true;
   r.most_shapes = 60;
-  bool hf_loss = false;
   using Mode = Checkpointing::Mode;
   const bool per_block = [&] {
     const std::string wrap = word("wrap", c, "per_block");
@@ -147,6 +162,10 @@ void read_memory_case(const json& c, RecordedProgram& r) {
        [&](const json& v) {
          if (flag("offload", v)) f.cpu_offload = CpuOffload::pinned;
        }},
+      {"autocast",
+       [&](const json& v) {
+         if (flag("autocast", v)) t.precision.autocast = DType::bf16;
+       }},
       {"activation_checkpointing",
        [&](const json& v) {
          choice<Mode>("activation_checkpointing", t.checkpointing.mode,
@@ -158,13 +177,30 @@ void read_memory_case(const json& c, RecordedProgram& r) {
        }},
       {"float_logits", truth("float_logits", t.float_logits)},
       {"labels", truth("labels", t.loss.labels)},
-      {"hf_loss", truth("hf_loss", hf_loss)},
+      {"hf_loss", nothing()},  // alone, without keep_logits, it changes nothing
+      {"keep_logits",
+       [&](const json& v) {
+         if (v == "fp32")
+           t.loss.keep_logits = Loss::KeepLogits::fp32;
+         else if (flag("keep_logits", v) && c.contains("hf_loss") && flag("hf_loss", c["hf_loss"]))
+           t.loss.keep_logits = Loss::KeepLogits::as_made;
+       }},
+      {"loss", choice<Loss::Kind>("loss", t.loss.kind,
+                                  {{"plain", Loss::Kind::plain},
+                                   {"chunked", Loss::Kind::checkpointed},
+                                   {"fused", Loss::Kind::fused}})},
+      {"loss_chunks", number("loss_chunks", t.loss_chunks, 1, kMostSeqLen)},
       {"optimizer", [&](const json& v) { read_optimizer(v, t.optimizer); }},
       {"set_to_none", truth("set_to_none", t.optimizer.set_to_none)},
       {"clip_grad", [&](const json& v) { t.clip_grad_norm = flag("clip_grad", v) ? 1.0 : 0.0; }},
   };
   read("", c, readers);
   if (s.model.rope != RopeForm::none) s.model.rope_positions = t.seq_len;
+  if (t.loss.kind == Loss::Kind::plain)
+    t.loss_chunks = 1;
+  else if (!c.contains("loss_chunks"))
+    t.loss_chunks = 8;
+  if (t.loss.kind != Loss::Kind::plain) t.loss.keep_logits = Loss::KeepLogits::no;
   if (alone) {
     // What only sharding reads.
     t.mesh = {};
