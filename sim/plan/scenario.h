@@ -210,8 +210,8 @@ struct Optimizer {
     fused,
     forloop
   } implementation = Implementation::foreach;
-  bool momentum = false;     // sgd
-  bool amsgrad = false;      // adam, adamw
+  bool momentum = false;  // sgd
+  bool amsgrad = false;   // adam, adamw
   // adam, sgd: added to the gradient (L2). AdamW always decays, without a temporary.
   double weight_decay = 0;
   bool in_backward = false;  // one per parameter, in a post-accumulate hook (sgd)
@@ -230,7 +230,7 @@ struct Loss {
   } kind = Kind::plain;
   // The logits are held until the next forward replaces them: as the head made them, or in fp32.
   enum class KeepLogits : uint8_t { no, as_made, fp32 } keep_logits = KeepLogits::no;
-  bool labels = false;  // a tensor of their own, not the ids
+  bool labels = false;   // a tensor of their own, not the ids
   bool divided = false;  // by grad_accum, before the backward
 };
 
@@ -250,7 +250,7 @@ struct Training {
   DType input_dtype = DType::fp32;  // stack and bag
   bool float_logits = true;         // cross_entropy(logits.float())
   Loss loss;
-  bool float_loss = true;           // stack and bag: y.float().sum(), otherwise y.sum()
+  bool float_loss = true;  // stack and bag: y.float().sum(), otherwise y.sum()
   Checkpointing checkpointing;
   Optimizer optimizer;
   std::vector<std::string> frozen;  // patterns of parameters that require no gradient
