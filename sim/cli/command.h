@@ -64,5 +64,7 @@ void add_list(CLI::App& app, Context& context);
 void add_conform(CLI::App& app, Context& context);
 void add_memory(CLI::App& app, Context& context);
 void add_diff(CLI::App& app, Context& context);
+void add_ledger(CLI::App& app, Context& context);
+void add_layout(CLI::App& app, Context& context);
 
 }  // namespace shardsim

@@ -1,5 +1,5 @@
 // `shardsim explain`: what a scenario means, without any timing: the groups, their padding and bytes,
-// what each step communicates, and the memory that is held throughout.
+// what each step communicates, the memory that is held throughout, and the ledger.
 #include <fmt/format.h>
 
 #include <array>
@@ -10,6 +10,7 @@
 #include "sim/cli/command.h"
 #include "sim/cli/table.h"
 #include "sim/config/scenario.h"
+#include "sim/study/ledger.h"
 #include "sim/study/run_report.h"
 #include "sim/study/simulate.h"
 
@@ -222,6 +223,7 @@ int explain(const std::string& path, const Context& context) {
     j["resident_bytes"] = {{"parameters", held.parameters},
                            {"gradients", held.gradients},
                            {"optimizer_state", held.optimizer}};
+    j["ledger"] = ordered_json::parse(ledger_json(scenario_ledger(scenario)));
     write_output(context, j.dump(2) + "\n");
     return kOk;
   }
@@ -260,6 +262,7 @@ int explain(const std::string& path, const Context& context) {
                      counts.products, counts.kernels, counts.copies, counts.host_calls);
   out += fmt::format("a rank holds      parameters {}, gradients {}, optimizer state {}\n",
                      gib(held.parameters), gib(held.gradients), gib(held.optimizer));
+  out += "\n" + ledger_entries(scenario_ledger(scenario));
   write_output(context, out);
   return kOk;
 }

@@ -57,6 +57,8 @@ int run(int argc, char** argv) {
       "  shardsim explain scenarios/llama3-8b-fsdp2-h100x8.yaml\n"
       "  shardsim diff scenarios/llama3-8b-fsdp2-h100x8.yaml "
       "scenarios/llama3-8b-grad-accum-h100x8.yaml\n"
+      "  shardsim ledger --params 7e9 --ranks 8\n"
+      "  shardsim layout scenarios/llama3-8b-fsdp2-h100x8.yaml --svg layout.svg\n"
       "  shardsim list models\n"
       "  shardsim conform tests/recordings\n"
       "Exit codes: 0 done, 1 a mistake in the input, 2 a check failed, 3 no such device, "
@@ -67,6 +69,8 @@ int run(int argc, char** argv) {
   add_conform(app, context);
   add_memory(app, context);
   add_diff(app, context);
+  add_ledger(app, context);
+  add_layout(app, context);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {  // --help, --version

@@ -12,6 +12,14 @@ std::string duration(Time t) {
   return fmt::format("{:.1f} us", us);
 }
 
+std::string decimal_bytes(Bytes n) {
+  const auto size = static_cast<double>(n);
+  if (n < 1000) return fmt::format("{} B", n);
+  if (n < 1'000'000) return fmt::format("{:.2f} KB", size / 1e3);
+  if (n < 1'000'000'000) return fmt::format("{:.2f} MB", size / 1e6);
+  return fmt::format("{:.2f} GB", size / 1e9);
+}
+
 double percent(Time part, Time whole) {
   return whole.ps == 0 ? 0 : 100.0 * static_cast<double>(part.ps) / static_cast<double>(whole.ps);
 }

@@ -126,7 +126,10 @@ void Fsdp1::define(Unit& u) {
               : host_.work(kernel_work("flat_gradient", KernelClass::cat, 2 * l * bc / launches,
                                        compute_, u.id));
   u.add_flat = host_.work(kernel_work("add", KernelClass::pointwise, 3 * l * bc, compute_, u.id));
-  u.reduce_copy = buffer(l * br, kPostBackward, Category::reduce_scatter_buffers);
+  // Without sharding, in the stored type it is the gradient.
+  const bool kept = !shards_ && reduce_ == stored_;
+  u.reduce_copy =
+      buffer(l * br, kPostBackward, kept ? Category::gradients : Category::reduce_scatter_buffers);
   u.cast_grad =
       host_.work(kernel_work("cast", KernelClass::pointwise, l * (bc + br), reduce_, u.id));
   const FlatDivide divide = flat_divide(plan_.mesh.world());

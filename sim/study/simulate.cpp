@@ -33,7 +33,8 @@ void at_its_place(const Training& t, F&& f) {
   }
 }
 
-// The model and its groups.
+}  // namespace
+
 void lay_out(const Scenario& scenario, Simulation& s) {
   at_its_place(scenario.training, [&] {
     s.model = build_model(scenario.model);
@@ -41,8 +42,6 @@ void lay_out(const Scenario& scenario, Simulation& s) {
     s.plan = build_plan(s.model, scenario.training);
   });
 }
-
-}  // namespace
 
 std::unique_ptr<Machine> make_machine(const Scenario& scenario) {
   const AllocatorSettings settings = [&] {

@@ -32,6 +32,9 @@ Simulation simulate(const Scenario& scenario, Until until = Until::steady);
 // The same into a simulation that may hold an earlier one, whose memory is used again.
 void simulate(const Scenario& scenario, Until until, Simulation& out);
 
+// The model and its groups alone.
+void lay_out(const Scenario& scenario, Simulation& out);
+
 // At the scenario's memory level. Throws Error at allocator settings that PyTorch refuses.
 std::unique_ptr<Machine> make_machine(const Scenario& scenario);
 

@@ -1,0 +1,62 @@
+// Where every element of a group lives: for each rank the pieces it stores, one behind the other, in
+// FSDP1's flat chunks (with use_orig_params and without) and in FSDP2's shards of each parameter.
+// The same groups can be packed each way, whatever the scenario's own strategy.
+//
+// Padding belongs to someone: to the alignment before a parameter, to the world at the end of a flat
+// parameter (both with use_orig_params), to the last chunks that the elements do not fill (without),
+// or to a parameter whose own rows do not divide (FSDP2).
+// Worked number: sizes 3 and 5 in bf16 on 4 ranks store 2, 4 and 3 elements a rank; rank 2 of FSDP2
+// holds p0[2], p1[4] and one element of padding of p1.
+#pragma once
+
+#include <array>
+#include <string_view>
+#include <vector>
+
+#include "sim/plan/flat_layout.h"
+#include "sim/plan/plan.h"
+
+namespace shardsim {
+
+enum class Packing : uint8_t { fsdp1, fsdp1_orig_params, fsdp2 };
+inline constexpr std::array kPackings{Packing::fsdp1, Packing::fsdp1_orig_params, Packing::fsdp2};
+std::string_view title_of(Packing packing);  // "FSDP1, use_orig_params"
+std::string_view name_of(Packing packing);   // "fsdp1_use_orig_params"
+
+struct Piece {
+  enum class Of : uint8_t { param, alignment, world, chunk, own } of = Of::param;
+  // In PackedGroup::params; of alignment the one that it stands before, of `own` whose it is.
+  uint32_t param = 0;
+  int64_t begin = 0;  // of a parameter: its first element here, counted in the parameter
+  int64_t count = 0;
+  bool padding() const { return of != Of::param; }
+};
+std::string_view name_of(Piece::Of of);  // "alignment"
+
+struct PackedParam {
+  ParamId id;
+  Shape shape;
+  int dim = 0;  // FSDP2: that is sharded; past 0 a piece's elements are not neighbours
+};
+
+struct PackedGroup {
+  Packing packing = Packing::fsdp2;
+  std::vector<PackedParam> params;  // in the order in which they are stored
+  int64_t ranks = 1;
+  int64_t shard = 0;  // elements that each rank stores
+  int64_t numel = 0;
+  FlatLayout flat;  // FSDP1
+
+  int64_t padding() const { return ranks * shard - numel; }
+  std::vector<Piece> pieces(int64_t rank) const;
+  // Padding over all ranks: one entry for each owner, in the order stored.
+  std::vector<Piece> padding_by_owner() const;
+};
+
+// The packing that a scenario trains with.
+Packing packing_of(const Training& training);
+
+// The group of a plan, packed.
+PackedGroup pack(const Model& model, const Group& group, const Training& training, Packing packing);
+
+}  // namespace shardsim

@@ -1,0 +1,12 @@
+// A scenario's ledger: its steps are played, at memory level live and without what may follow them
+// (evaluation, state dicts), and set beside the account on paper (sim/report/ledger.h).
+#pragma once
+
+#include "sim/plan/scenario.h"
+#include "sim/report/ledger.h"
+
+namespace shardsim {
+
+Ledger scenario_ledger(Scenario scenario);
+
+}  // namespace shardsim
