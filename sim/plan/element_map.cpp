@@ -68,11 +68,13 @@ PackedGroup pack(const Model& model, const Group& group, const Training& trainin
   out.packing = packing;
   out.numel = group.numel;
   // NO_SHARD's groups have one rank; here they are cut as the mesh would.
-  out.ranks = training.strategy == Strategy::fsdp1 ? training.mesh.shard : group.ranks;
+  out.ranks = keeps_parameters_whole(training.strategy) ? training.mesh.world()
+              : training.strategy == Strategy::fsdp1    ? training.mesh.shard
+                                                        : group.ranks;
   for (const ShardedParam& q : group.params)
     out.params.push_back({q.id, model.params[q.id.v].shape, q.dim});
   if (packing == Packing::fsdp2) {
-    if (training.strategy == Strategy::fsdp1) post_order(model, group.modules, out.params);
+    if (training.strategy != Strategy::fsdp2) post_order(model, group.modules, out.params);
     for (const PackedParam& p : out.params) out.shard += padded_shard(p.shape, p.dim, out.ranks);
     return out;
   }

@@ -44,6 +44,7 @@ Bytes StateFormula::communication() const {
 namespace {
 
 Scheme scheme_of(const Training& t) {
+  if (keeps_parameters_whole(t.strategy)) return Scheme::ddp;
   if (t.mesh.shard == 1) return Scheme::no_shard;
   if (t.strategy == Strategy::fsdp2)
     return t.fsdp2.reshard_after_forward.kind == Reshard::Kind::no ? Scheme::shard_grad_op
@@ -64,7 +65,7 @@ StateFormula formula_of(const Training& training, int64_t params) {
   StateFormula f;
   f.scheme = scheme_of(training);
   f.params = params;
-  f.ranks = training.mesh.shard == 1 ? training.mesh.world() : training.mesh.shard;
+  f.ranks = f.shards_optimizer() ? training.mesh.shard : training.mesh.world();
   f.bytes = bytes_of(compute_dtype(training.precision));
   return f;
 }

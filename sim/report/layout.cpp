@@ -86,17 +86,20 @@ bool Layout::shows(const LayoutGroup& group, Packing packing, const Piece& piece
 Layout make_layout(const Scenario& scenario, const Model& model, const Plan& plan,
                    const LayoutQuery& query) {
   const Training& t = scenario.training;
-  check_rank(query, t.mesh.shard);
+  // What keeps every element on every rank is cut as sharding over them all would.
+  const int64_t ranks = keeps_parameters_whole(t.strategy) ? t.mesh.world() : t.mesh.shard;
+  check_rank(query, ranks);
   Layout out;
   out.name = scenario.name;
-  out.strategy = t.strategy == Strategy::fsdp1 ? "fsdp1" : "fsdp2";
+  out.strategy = name_of(t.strategy);
   out.trained = packing_of(t);
   out.type = name_of(compute_dtype(t.precision));
-  out.ranks = t.mesh.shard;
-  out.replicas = t.mesh.replicate;
+  out.ranks = ranks;
+  out.replicas = t.mesh.world() / ranks;
   out.numel = model.numel();
-  out.whole = t.mesh.shard == 1 || (t.strategy == Strategy::fsdp1 &&
-                                    effective_sharding_strategy(t) == ShardingStrategy::no_shard);
+  out.whole = keeps_parameters_whole(t.strategy) || t.mesh.shard == 1 ||
+              (t.strategy == Strategy::fsdp1 &&
+               effective_sharding_strategy(t) == ShardingStrategy::no_shard);
   out.query = query;
   out.groups.reserve(plan.groups.size());
   size_t first = 0;

@@ -223,8 +223,9 @@ class Accountant {
   std::string type_name() const { return std::string(name_of(compute_dtype(training_.precision))); }
   std::string stored_name() const { return std::string(name_of(training_.precision.storage)); }
   bool offloads() const {
-    return training_.strategy == Strategy::fsdp1 ? training_.fsdp1.cpu_offload
-                                                 : training_.fsdp2.cpu_offload != CpuOffload::none;
+    return training_.strategy == Strategy::fsdp1   ? training_.fsdp1.cpu_offload
+           : training_.strategy == Strategy::fsdp2 ? training_.fsdp2.cpu_offload != CpuOffload::none
+                                                   : false;
   }
   bool trains(const ShardedParam& q) const { return !model_.params[q.id.v].frozen; }
 
@@ -505,7 +506,7 @@ Ledger make_ledger(const Scenario& scenario, const Model& model, const Plan& pla
   Accountant accountant(scenario, model, plan, schedule, trace);
   Ledger out;
   out.name = scenario.name;
-  out.strategy = scenario.training.strategy == Strategy::fsdp1 ? "fsdp1" : "fsdp2";
+  out.strategy = name_of(scenario.training.strategy);
   out.type = name_of(compute_dtype(scenario.training.precision));
   out.formula = accountant.formula();
   out.replicas = scenario.training.mesh.world() / out.formula.ranks;

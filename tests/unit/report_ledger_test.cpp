@@ -202,7 +202,8 @@ TEST(Ledger, EveryStrategyIsExplained) {
                      (mixed ? " mixed, " : ", ") + std::to_string(passes) + " passes");
         for (const LedgerEntry* e : {&l.resident, &l.peak, &l.communication})
           for (const LedgerReason& r : e->reasons) {
-            EXPECT_EQ(r.what.find("otherwise"), std::string::npos) << e->name << " " << r.what << r.bytes;
+            EXPECT_EQ(r.what.find("otherwise"), std::string::npos)
+                << e->name << " " << r.what << r.bytes;
             EXPECT_EQ(r.what.find("other:"), std::string::npos) << e->name << " " << r.what;
           }
       }
