@@ -39,6 +39,7 @@ StepCounts count(const Schedule& schedule) {
       case Kind::AllocOnce:
       case Kind::Free:
       case Kind::UseOn:
+      case Kind::EmptyCache:
       case Kind::PinnedTake: return;
       case Kind::HostCalls: c.host_calls += in.a; return;
       default: ++c.host_calls;
@@ -64,6 +65,24 @@ struct Resident {
   Bytes parameters = 0, gradients = 0, optimizer = 0;
 };
 
+// DeepSpeed's: bf16 parameters, fp32 master weights and moments of the rank's own, and the gradients
+// that it owns a part of, whole (stages 1 and 2).
+Resident resident_zero(const Plan& plan, const Training& t, int states) {
+  Resident r;
+  int64_t own = 0;
+  for (const Group& g : plan.groups) {
+    own += g.shard;
+    r.parameters += round_block(2 * (t.strategy == Strategy::zero3 ? g.shard : g.flat));
+    int64_t owned = 0;
+    for (const ShardedParam& p : g.params)
+      if (p.local > 0) owned += p.numel;
+    r.gradients += round_block(2 * (t.strategy == Strategy::zero3 ? g.shard : owned));
+  }
+  r.parameters += round_block(4 * own);
+  r.optimizer = states * round_block(4 * own);
+  return r;
+}
+
 // What a rank holds between the backward and the optimizer step, with PyTorch's padding, each
 // tensor rounded up to 512 bytes.
 Resident resident(const Plan& plan, const Training& t) {
@@ -74,6 +93,7 @@ Resident resident(const Plan& plan, const Training& t) {
                      : opt.name == Optimizer::Name::sgd ? (opt.momentum ? 1 : 0)
                                                         : 2;
   const bool fused = opt.implementation == Optimizer::Implementation::fused && states == 2;
+  if (is_zero(t.strategy)) return resident_zero(plan, t, states);
   for (const Group& g : plan.groups) {
     r.gradients += round_block(g.shard * o);
     if (t.strategy == Strategy::fsdp1) {
@@ -157,6 +177,23 @@ std::string whole_table(const std::vector<GroupRow>& rows) {
   return table.text();
 }
 
+// How DeepSpeed cuts the parameters, and which of their gradients rank 0 keeps whole.
+std::string zero_partition(const Plan& plan, const Training& t) {
+  const Group& g = plan.groups[0];
+  int64_t owned = 0, count = 0;
+  for (const ShardedParam& p : g.params)
+    if (p.local > 0) {
+      owned += p.numel;
+      ++count;
+    }
+  std::string out = fmt::format(
+      "parts    one flat buffer of {} elements, {} of them padding, in {} parts of {}\n", g.flat,
+      g.flat - g.numel, g.ranks, g.shard);
+  out += fmt::format("         rank 0 keeps {} whole gradient{}: {} elements\n", count,
+                     count == 1 ? "" : "s", owned);
+  return out + fmt::format("buckets  of up to {} elements\n", t.zero.reduce_bucket_size);
+}
+
 int explain(const std::string& path, const Context& context) {
   refuse_overwrite(context, path);
   Scenario scenario = load_scenario(path);
@@ -173,7 +210,8 @@ int explain(const std::string& path, const Context& context) {
   for (const Group& g : s.plan.groups) {
     if (whole) break;
     padding += g.padded() - g.numel;
-    if (t.strategy == Strategy::fsdp1) continue;  // a flat parameter is cut where it comes
+    // A flat parameter is cut where it comes, and so are DeepSpeed's.
+    if (t.strategy == Strategy::fsdp1 || is_zero(t.strategy)) continue;
     for (const ShardedParam& p : g.params) {
       if (p.shard * g.ranks != p.numel) ++uneven;
       // The last rank holds nothing where the rows do not reach it.
@@ -242,6 +280,8 @@ int explain(const std::string& path, const Context& context) {
                      name_of(reduce_dtype(t)));
   if (whole)
     out += "\n";
+  else if (is_zero(t.strategy))
+    out += zero_partition(s.plan, t) + "\n";
   else if (t.strategy == Strategy::fsdp1)
     out += fmt::format("padding  {} elements in {} flat parameters\n\n", padding, rows.size());
   else

@@ -84,6 +84,12 @@ Table strategies() {
              "FullyShardedDataParallel: each unit's parameters flattened into one and cut in equal "
              "parts; the five sharding strategies"});
   table.add({"none", "2.7, 2.15", "one GPU with the whole parameters"});
+  table.add(
+      {"zero1", "2.15",
+       "DeepSpeed 0.19.8, stage 1: optimizer state in equal parts, gradients reduced after the "
+       "last micro-batch"});
+  table.add(
+      {"zero2", "2.15", "DeepSpeed 0.19.8, stage 2: gradients too, reduced in each backward"});
   return table;
 }
 

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "sim/config/fsdp1.h"
+#include "sim/config/zero.h"
 
 namespace shardsim {
 namespace {
@@ -396,12 +397,13 @@ void read_loss(const Value& value, const Architecture& model, Training& training
 
 void read_strategy(const Map& map, int64_t world, Training& training) {
   const Value value = map.at("strategy", "fsdp2 (fully_shard) or fsdp1 (FullyShardedDataParallel)");
-  for (std::string_view later : {"ddp", "zero1", "zero2", "zero3"})
+  for (std::string_view later : {"ddp", "zero3"})
     if (value.is_word(later))
       value.fail(fmt::format("this build cannot play strategy {} yet", later),
-                 "none, fsdp1 and fsdp2 it can");
+                 "none, zero1, zero2, fsdp1 and fsdp2 it can");
   const std::pair<std::string_view, Strategy> known[] = {
-      {"none", Strategy::none}, {"fsdp1", Strategy::fsdp1}, {"fsdp2", Strategy::fsdp2}};
+      {"none", Strategy::none},   {"fsdp1", Strategy::fsdp1}, {"fsdp2", Strategy::fsdp2},
+      {"zero1", Strategy::zero1}, {"zero2", Strategy::zero2}, {"zero3", Strategy::zero3}};
   const auto* const found = std::find_if(std::begin(known), std::end(known),
                                          [&](const auto& k) { return value.is_word(k.first); });
   if (found == std::end(known))
@@ -410,6 +412,8 @@ void read_strategy(const Map& map, int64_t world, Training& training) {
   for (const std::string_view key : {"fsdp1", "fsdp2"})
     if (map.has(key) && !value.is_word(key))
       map.fail_key(key, fmt::format("only strategy {} has this section", key));
+  if (map.has("zero") && !is_zero(training.strategy))
+    map.fail_key("zero", "only strategies zero1, zero2 and zero3 have this section");
   if (keeps_parameters_whole(training.strategy) && map.has("wrap"))
     map.fail_key("wrap", "nothing is wrapped: parameters stay whole",
                  "strategies fsdp1 and fsdp2 have this section");
@@ -453,7 +457,7 @@ void read_pytorch(const Map& map, Training& training) {
     }
     training.allocator_place = v->place();
   }
-  for (std::string_view key : {"ddp", "zero"}) map.cannot_play(key);
+  map.cannot_play("ddp");
 }
 
 // What real PyTorch refuses, or this build cannot play, of keys that are fine each by itself.
@@ -544,6 +548,7 @@ Training read_training(const Value& value, const Architecture& model, int64_t wo
   if (map.has("fsdp2")) training.fsdp2_place = map.at("fsdp2").place();
   if (map.has("fsdp1")) training.fsdp1_place = map.at("fsdp1").place();
   if (map.has("precision")) training.precision_place = map.at("precision").place();
+  if (is_zero(training.strategy)) read_zero(map, training);
   refuse_combinations(map, training);
   if (map.has("frozen")) training.frozen_place = map.at("frozen").place();
   return training;

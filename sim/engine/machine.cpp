@@ -247,6 +247,14 @@ void Machine::play(const Schedule& schedule, const CostTable& costs, Trace& trac
           if (allocator_ && schedule.buffers[segment.buffer(in).v].bytes > 0)
             allocator_->record_stream(segment.buffer(in).v, in.stream);
           break;
+        case Kind::EmptyCache:
+          if (in.a == 1) peak = live;
+          if (!allocator_) break;
+          host_ = host;
+          allocator_->empty_cache();
+          host = host_;
+          if (in.a == 1) allocator_->reset_peaks();
+          break;
         case Kind::PinnedTake: {
           PinnedPool& pool = pinned_[in.a];
           if (pool.head < pool.free_at.size() && pool.free_at[pool.head] <= host)

@@ -6,6 +6,7 @@
 #include "sim/plan/param_policy.h"
 #include "sim/plan/plan_fsdp1.h"
 #include "sim/plan/plan_whole.h"
+#include "sim/plan/plan_zero.h"
 #include "sim/plan/wrap.h"
 
 namespace shardsim {
@@ -87,6 +88,7 @@ Bytes all_gather_bytes(const Group& g, const Precision& p) {
 Plan build_plan(const Model& model, const Training& training) {
   if (training.strategy == Strategy::fsdp1) return build_plan_fsdp1(model, training);
   if (keeps_parameters_whole(training.strategy)) return build_plan_whole(model, training);
+  if (is_zero(training.strategy)) return build_plan_zero(model, training);
   Plan plan;
   plan.mesh = training.mesh;
   const int64_t ranks = training.mesh.shard;

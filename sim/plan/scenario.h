@@ -163,11 +163,32 @@ struct Fsdp1Options {
   bool summon_full_params = false;
 };
 
+// DeepSpeed's section zero_optimization by its keys' names; sizes in elements.
+struct ZeroOptions {
+  bool overlap_comm = false;  // DeepSpeed's default is true for stage 3
+  int64_t reduce_bucket_size = 500'000'000;
+  bool reduce_scatter = true;
+  bool use_multi_rank_bucket_allreduce = true;  // stages 1 and 2, as round_robin_gradients
+  bool round_robin_gradients = false;
+  // Stage 3.
+  int64_t prefetch_bucket_size = 50'000'000;
+  int64_t param_persistence_threshold = 100'000;
+  int64_t model_persistence_threshold = INT64_MAX;
+  int64_t max_live_parameters = 1'000'000'000;
+  int64_t max_reuse_distance = 1'000'000'000;
+  int64_t sub_group_size = 1'000'000'000;
+  double gradient_clipping = 1.0;  // 0: none; a key beside zero_optimization
+  DType made_in = DType::fp32;     // the model's type before the engine casts it to bf16
+};
+
 enum class Strategy : uint8_t {
   none,   // one GPU, parameters whole
   ddp,    // DistributedDataParallel
   fsdp1,  // FullyShardedDataParallel
   fsdp2,  // fully_shard
+  zero1,  // DeepSpeed's stages
+  zero2,
+  zero3,
 };
 constexpr const char* name_of(Strategy s) {
   switch (s) {
@@ -175,12 +196,21 @@ constexpr const char* name_of(Strategy s) {
     case Strategy::ddp: return "ddp";
     case Strategy::fsdp1: return "fsdp1";
     case Strategy::fsdp2: return "fsdp2";
+    case Strategy::zero1: return "zero1";
+    case Strategy::zero2: return "zero2";
+    case Strategy::zero3: return "zero3";
   }
   return "?";
 }
 // Every rank holds all parameters and their gradients as whole tensors.
 constexpr bool keeps_parameters_whole(Strategy s) {
   return s == Strategy::none || s == Strategy::ddp;
+}
+constexpr bool is_zero(Strategy s) {
+  return s == Strategy::zero1 || s == Strategy::zero2 || s == Strategy::zero3;
+}
+constexpr int zero_stage(Strategy s) {
+  return s == Strategy::zero1 ? 1 : s == Strategy::zero2 ? 2 : 3;
 }
 
 struct Precision {
@@ -246,6 +276,7 @@ struct Training {
   Wrap wrap;
   Fsdp2Options fsdp2;
   Fsdp1Options fsdp1;
+  ZeroOptions zero;
   Precision precision;
   DType input_dtype = DType::fp32;  // stack and bag
   bool float_logits = true;         // cross_entropy(logits.float())

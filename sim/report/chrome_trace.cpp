@@ -364,6 +364,7 @@ class Writer {
           for (uint32_t k = 0; k < i.a; ++k) now = std::min(now + options_.host_call, bound);
           break;
         case Kind::UseOn:
+        case Kind::EmptyCache:
         case Kind::PinnedTake: break;
       }
     });

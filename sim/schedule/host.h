@@ -69,6 +69,8 @@ class Host {
   void host_wait(EventId e) { emit(Kind::HostWait, 0, e.v); }
   void stream_sync(StreamId stream) { emit(Kind::StreamSync, stream, 0); }
   void device_sync() { emit(Kind::DeviceSync, 0, 0); }
+  // deepspeed.runtime.utils.empty_cache resets the peaks too.
+  void empty_cache(bool resets_peaks) { emit(Kind::EmptyCache, 0, resets_peaks ? 1 : 0); }
 
   // A synchronous collective as PyTorch's NCCL backend issues it. `tensors` are what it works on, which
   // an all-reduce or broadcast may record on the internal stream.

@@ -32,6 +32,7 @@ enum class Kind : uint8_t {
   AllocOnce,       // a = buffer that is never freed; nothing where it is there already
   Free,            // a = buffer
   UseOn,           // a = buffer that `stream` uses too: freed, it waits for that (record_stream)
+  EmptyCache,      // torch.cuda.empty_cache(); a = 1: the peaks are counted anew too
   PinnedTake,      // a block of 2^a bytes of pinned host memory, reused or made (a call if made)
   PinnedRelease,   // a block of 2^a bytes becomes free when the stream gets here
   Mark,            // a = index into Schedule::marks

@@ -97,6 +97,13 @@ class Runtime {
   virtual void listen(ViewListener*) {}
   virtual void set_grad_enabled(bool) {}
 
+  // DeepSpeed's engine.backward scales the loss before its backward; the gradient that then arrives at
+  // the loss, made from the ones that backward starts with. Its step() follows each micro-batch.
+  virtual void scale_loss() {}
+  virtual BufferId scaled_gradient(BufferId ones) { return ones; }
+  virtual bool steps_itself() const { return false; }
+  virtual void engine_step() {}
+
   // The trainable tensors that the optimizer sees on this rank, in parameters() order.
   struct Sharded {
     ParamId id;         // flat parameters: of the first

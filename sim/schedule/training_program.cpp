@@ -19,6 +19,7 @@
 #include "sim/schedule/state_dict.h"
 #include "sim/schedule/streams.h"
 #include "sim/schedule/whole.h"
+#include "sim/schedule/zero12.h"
 
 namespace shardsim {
 
@@ -57,6 +58,7 @@ std::unique_ptr<Runtime> make_runtime(Host& host, const Model& model, const Plan
     return std::make_unique<Fsdp1>(host, model, plan, training, sms);
   if (training.strategy == Strategy::none)
     return std::make_unique<Whole>(host, model, plan, training);
+  if (is_zero(training.strategy)) return std::make_unique<Zero12>(host, model, plan, training, sms);
   return std::make_unique<Fsdp2>(host, model, plan, training, sms);
 }
 
@@ -93,6 +95,8 @@ class TrainingProgram::Impl : public ViewListener {
                           "post-backward", "all-reduce",  "internal"};
     if (keeps_parameters_whole(training_.strategy))
       schedule.streams = {"compute", "side 1", "side 2", "side 3", "side 4", "internal"};
+    if (is_zero(training_.strategy))
+      schedule.streams = {"compute", "side 1", "all-gather", "reduction", "side 4", "internal"};
     fsdp_.listen(this);
     views_.assign(plan.groups.size(), Engine::kNone);
     policies_ = param_policies(model, training_);
@@ -717,6 +721,8 @@ void TrainingProgram::Impl::run_stage(uint32_t index, Value& x) {
   bool input_freed = false;
   // Wrapped modules inside, parameters whose gradients meet those of other stages, hooks on gradients:
   // the runtime has its say between the stage's operators, so it is emitted where it stands.
+  // Wrapped modules inside, or parameters whose gradients meet those of other stages: the runtime has
+  // its say between the stage's operators, so it is emitted where it stands.
   if (interior_wraps(stage, !outside) || o.shared_params || fsdp_.hooks_gradients()) {
     at.hooks = std::make_unique<Hooks>(*this, index, !outside);
     if (around && !at.with_own) at.with_own = std::make_unique<StageClass>(with_own(cls));
@@ -1171,14 +1177,15 @@ void TrainingProgram::Impl::micro_batch(int step, int64_t k, bool last) {
   host_.mark(name + "after_forward", step, false);
 
   if (loss.grad) {
+    fsdp_.scale_loss();
     if (!ones_.valid()) ones_ = host_.buffer(bytes_of(loss.type), kCompute, Category::backward);
     const bool divided = training_.loss.divided && training_.grad_accum > 1;
     const Value root = divided ? divide(loss, quotient_) : loss;
     host_.alloc(ones_);
     host_.launch(kCompute, fill_work_);
     Grad g;
-    g.buffer = ones_;
-    g.form.kept = true;
+    g.buffer = fsdp_.scaled_gradient(ones_);
+    g.form.kept = g.buffer == ones_;
     engine_.backward(root.node, g, *this);
     fsdp_.end_of_backward();
     host_.free(ones_);
@@ -1190,12 +1197,19 @@ void TrainingProgram::Impl::micro_batch(int step, int64_t k, bool last) {
   host_.free(batch_);
   if (labels_.valid()) host_.free(labels_);
   host_.mark(name + "after_backward", step, false);
+  if (!fsdp_.steps_itself()) return;
+  fsdp_.engine_step();
+  host_.mark(name + "after_step", step, last);
 }
 
 void TrainingProgram::Impl::step() {
   const int step = steps_++;
   for (int64_t k = 0; k < training_.grad_accum; ++k)
     micro_batch(step, k, k + 1 == training_.grad_accum);
+  if (fsdp_.steps_itself()) {
+    host_.flush();
+    return;
+  }
   const std::string name = "step" + std::to_string(step) + ".";
   if (const ManualFinalization f = training_.fsdp2.manual_finalization;
       f != ManualFinalization::no) {

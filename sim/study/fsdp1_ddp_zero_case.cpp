@@ -1,5 +1,6 @@
 #include "sim/base/error.h"
 #include "sim/study/case_reader.h"
+#include "sim/study/deepspeed_case.h"
 
 namespace shardsim {
 
@@ -223,8 +224,13 @@ void read_fsdp1_ddp_zero_case(const json& c, RecordedProgram& r) {
   Training& t = s.training;
   Checkpointing& checkpoint = t.checkpointing;
   using Mode = Checkpointing::Mode;
-  choice<Strategy>("strategy", t.strategy, {{"fsdp1", Strategy::fsdp1}, {"none", Strategy::none}})(
-      c.value("strategy", json()));
+  const bool deepspeed = word("strategy", c, "") == "deepspeed";
+  if (deepspeed)
+    t.strategy = deepspeed_strategy(c.value("deepspeed", json()));
+  else
+    choice<Strategy>(
+        "strategy", t.strategy,
+        {{"fsdp1", Strategy::fsdp1}, {"none", Strategy::none}})(c.value("strategy", json()));
   t.micro_batch = 1;
   t.seq_len = 128;
   t.mesh.shard = 8;
@@ -288,7 +294,16 @@ void read_fsdp1_ddp_zero_case(const json& c, RecordedProgram& r) {
     readers.erase("sync_module_states");
     add_fsdp1(readers, c, t);
   }
+  if (deepspeed) {
+    readers["deepspeed"] = nothing();
+    for (const char* key : {"optimizer", "set_to_none"}) readers[key] = nothing();
+  }
   read("", c, readers);
+  if (deepspeed) {
+    if (t.clip_grad_norm > 0) skip("clip_grad", json(true));
+    if (t.mesh.replicate > 1) skip("replicate", json(t.mesh.replicate));
+    read_deepspeed(c.value("deepspeed", json()), t);
+  }
   if (!drop_logits) skip("drop_logits", json(false));
   // The policy would see the checkpoint's own module between the two.
   if (t.strategy == Strategy::fsdp1 && t.wrap.policy == WrapPolicy::size &&

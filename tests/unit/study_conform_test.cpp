@@ -72,6 +72,9 @@ TEST(StudyConform, RecordingsAreExact) {
   const auto older_fsdp1 = recordings_in("fsdp1-2.7");
   EXPECT_GE(older_fsdp1.size(), 4u);
   names.insert(names.end(), older_fsdp1.begin(), older_fsdp1.end());
+  const auto zero = recordings_in("zero");
+  EXPECT_GE(zero.size(), 10u);
+  names.insert(names.end(), zero.begin(), zero.end());
   for (const std::string& name : names) {
     const Checks c = checks_of(recording(name));
     EXPECT_EQ(failing(c), "") << name << (c.differences.empty() ? "" : "\n" + c.differences[0]);

@@ -79,6 +79,7 @@ class Builder {
       case Kind::AllocOnce:
       case Kind::Free:
       case Kind::UseOn:
+      case Kind::EmptyCache:
       case Kind::PinnedTake: break;
     }
   }

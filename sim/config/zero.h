@@ -1,0 +1,14 @@
+// The section `training.zero`, for strategies zero1, zero2 and zero3: DeepSpeed's keys of
+// zero_optimization by their own names, and gradient_clipping, which stands beside it there.
+#pragma once
+
+#include "sim/config/reader.h"
+#include "sim/plan/scenario.h"
+
+namespace shardsim {
+
+// The section and what DeepSpeed makes of the others. `training` is the whole section, all its other
+// keys read.
+void read_zero(const Map& training, Training& t);
+
+}  // namespace shardsim
