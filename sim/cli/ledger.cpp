@@ -21,27 +21,35 @@ namespace {
 
 struct LedgerOptions {
   std::string scenario;
-  std::string params, ranks, nodes, largest_layer, dtype, strategy;
+  std::string params, ranks, nodes, largest_layer, strategy;
+  std::string dtype, gather_dtype, reduce_dtype, optimizer_bytes;
   bool direct() const {
-    return !(params + ranks + nodes + largest_layer + dtype + strategy).empty();
+    return !(params + ranks + nodes + largest_layer + strategy + dtype + gather_dtype +
+             reduce_dtype + optimizer_bytes)
+                .empty();
   }
 };
 
-int64_t whole(const std::string& option, const std::string& text, int64_t most) {
+int64_t whole(const std::string& option, const std::string& text, int64_t most, int64_t least = 1) {
   const Parsed<int64_t> n = parse_whole(text);
-  if (!n.ok() || n.value < 1 || n.value > most)
-    throw Error(fmt::format("{}: expected a whole number from 1 to {:g}, got '{}'", option,
+  if (!n.ok() || n.value < least || n.value > most)
+    throw Error(fmt::format("{}: expected a whole number from {} to {:g}, got '{}'", option, least,
                             static_cast<double>(most), text),
                 {}, n.ok() ? "" : fmt::format("'{}' {}", text, n.problem));
   return n.value;
 }
 
-DType dtype(const std::string& text) {
-  const std::optional<DType> t = parse_float_dtype(text.empty() ? "bf16" : text);
-  if (!t)
-    throw Error(fmt::format("--dtype: there is no type '{}'", text), {},
-                spelling_hint(text, {"fp32", "bf16", "fp16"}, "types"));
-  return *t;
+std::optional<int64_t> bytes_of_type(const std::string& option, const std::string& text, bool fp8) {
+  if (text.empty()) return std::nullopt;
+  if (fp8 && text == "fp8") return bytes_of(DType::fp8);
+  const std::optional<DType> t = parse_float_dtype(text);
+  if (!t) {
+    std::vector<std::string_view> known{"fp32", "bf16", "fp16"};
+    if (fp8) known.emplace_back("fp8");
+    throw Error(fmt::format("{}: there is no type '{}'", option, text), {},
+                spelling_hint(text, known, "types"));
+  }
+  return bytes_of(*t);
 }
 
 std::vector<Scheme> schemes(const std::string& text) {
@@ -62,7 +70,15 @@ std::string on_paper(const LedgerOptions& o, Format format) {
                 "an account without a scenario needs --params and --ranks");
   const int64_t params = whole("--params", o.params, 100'000'000'000'000);
   const int64_t ranks = whole("--ranks", o.ranks, 1'000'000);
-  const DType type = dtype(o.dtype);
+  const std::string type = o.dtype.empty() ? "bf16" : o.dtype;
+  StateFormula f;
+  f.params = params;
+  f.ranks = ranks;
+  f.bytes = *bytes_of_type("--dtype", type, false);
+  f.gather_bytes = bytes_of_type("--gather-dtype", o.gather_dtype, true);
+  f.reduce_bytes = bytes_of_type("--reduce-dtype", o.reduce_dtype, false);
+  if (!o.optimizer_bytes.empty())
+    f.optimizer_bytes = whole("--optimizer-bytes", o.optimizer_bytes, 64, 0);
   DeepSpeedSetup setup{params, 0, 1, o.nodes.empty() ? 1 : whole("--nodes", o.nodes, ranks)};
   if (ranks % setup.nodes != 0)
     throw Error(fmt::format("--nodes: {} ranks do not fill {} nodes evenly", ranks, setup.nodes));
@@ -80,7 +96,7 @@ std::string on_paper(const LedgerOptions& o, Format format) {
   std::vector<std::vector<std::string>> rows{
       {"scheme", "parameters", "gradients", "optimizer", "resident", "worst peak", "moved a step"}};
   for (const Scheme scheme : schemes(o.strategy)) {
-    const StateFormula f{scheme, params, ranks, bytes_of(type)};
+    f.scheme = scheme;
     const std::vector<Bytes> amounts{f.parameters(), f.gradients(), f.optimizer(),
                                      f.resident(),   f.peak(),      f.communication()};
     std::vector<Cell> cells{std::string(name_of(scheme))};
@@ -92,21 +108,25 @@ std::string on_paper(const LedgerOptions& o, Format format) {
     table.add(std::move(cells));
     rows.push_back(std::move(row));
   }
-  const StateFormula f{Scheme::no_shard, params, ranks, bytes_of(type)};
   if (format == Format::csv) return table.csv();
   if (format == Format::json) {
     nlohmann::ordered_json j{{"schema_version", 1},
                              {"params", params},
                              {"ranks", ranks},
                              {"bytes_per_param", f.bytes},
+                             {"optimizer_bytes_per_param", f.optimizer_bytes},
                              {"whole_copy_bytes", f.everything()}};
     j["schemes"] = nlohmann::ordered_json::parse(table.json());
     j["deepspeed"] = nlohmann::ordered_json::parse(deepspeed_json(setup));
     return j.dump(2) + "\n";
   }
   Lines out;
-  out.add("P {} parameters of b {} bytes ({}), N {} ranks, AdamW with fp32 moments (8 bytes)",
-          grouped(params), f.bytes, name_of(type), ranks);
+  out.add("P {} parameters of b {} bytes ({}), N {} ranks, {} bytes of optimizer state{}",
+          grouped(params), f.bytes, type, ranks, f.optimizer_bytes,
+          f.optimizer_bytes == 8 ? " (AdamW's fp32 moments)" : "");
+  if (f.gather_bytes || f.reduce_bytes)
+    out.add("gathered in {}, reduced in {}", o.gather_dtype.empty() ? type : o.gather_dtype,
+            o.reduce_dtype.empty() ? type : o.reduce_dtype);
   out.add("a whole copy of parameters, gradients and optimizer state: {}",
           decimal_bytes(f.everything()));
   out.add("");
@@ -149,6 +169,14 @@ void add_ledger(CLI::App& app, Context& context) {
   command->add_option("--ranks", o->ranks, "Ranks that share one copy")->type_name("NUMBER");
   command->add_option("--dtype", o->dtype, "Type of parameters and gradients (default bf16)")
       ->type_name("fp32|bf16|fp16");
+  command->add_option("--gather-dtype", o->gather_dtype, "Type of what is gathered (as --dtype)")
+      ->type_name("fp32|bf16|fp16|fp8");
+  command->add_option("--reduce-dtype", o->reduce_dtype, "Type of what is reduced (as --dtype)")
+      ->type_name("fp32|bf16|fp16");
+  command
+      ->add_option("--optimizer-bytes", o->optimizer_bytes,
+                   "Of optimizer state a parameter (default 8, AdamW's fp32 moments)")
+      ->type_name("NUMBER");
   command
       ->add_option("--strategy", o->strategy,
                    "ddp, zero1, zero2, zero3, full_shard, shard_grad_op or no_shard (default all)")

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sim/plan/param_policy.h"
+#include "sim/plan/plan_fsdp1.h"
 
 namespace shardsim {
 
@@ -35,10 +36,18 @@ std::string_view name_of(Piece::Of of) {
   return "?";
 }
 
-Packing packing_of(const Training& training) {
-  return training.strategy != Strategy::fsdp1 ? Packing::fsdp2
-         : training.fsdp1.use_orig_params     ? Packing::fsdp1_orig_params
-                                              : Packing::fsdp1;
+std::string_view short_title_of(Packing packing) {
+  return packing == Packing::fsdp1_orig_params ? "use_orig_params" : title_of(packing);
+}
+
+std::optional<Packing> packing_of(const Training& training) {
+  const bool fsdp1 = training.strategy == Strategy::fsdp1;
+  if (keeps_parameters_whole(training.strategy) || training.mesh.shard == 1 ||
+      (fsdp1 && effective_sharding_strategy(training) == ShardingStrategy::no_shard))
+    return std::nullopt;
+  return !fsdp1                           ? Packing::fsdp2
+         : training.fsdp1.use_orig_params ? Packing::fsdp1_orig_params
+                                          : Packing::fsdp1;
 }
 
 namespace {

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -20,8 +21,9 @@ namespace shardsim {
 
 enum class Packing : uint8_t { fsdp1, fsdp1_orig_params, fsdp2 };
 inline constexpr std::array kPackings{Packing::fsdp1, Packing::fsdp1_orig_params, Packing::fsdp2};
-std::string_view title_of(Packing packing);  // "FSDP1, use_orig_params"
-std::string_view name_of(Packing packing);   // "fsdp1_use_orig_params"
+std::string_view title_of(Packing packing);        // "FSDP1, use_orig_params"
+std::string_view short_title_of(Packing packing);  // "use_orig_params"
+std::string_view name_of(Packing packing);         // "fsdp1_use_orig_params"
 
 struct Piece {
   enum class Of : uint8_t { param, alignment, world, chunk, own } of = Of::param;
@@ -53,8 +55,8 @@ struct PackedGroup {
   std::vector<Piece> padding_by_owner() const;
 };
 
-// The packing that a scenario trains with.
-Packing packing_of(const Training& training);
+// The packing that a scenario trains with; none where each rank keeps every element.
+std::optional<Packing> packing_of(const Training& training);
 
 // The group of a plan, packed.
 PackedGroup pack(const Model& model, const Group& group, const Training& training, Packing packing);

@@ -18,11 +18,11 @@ std::string_view name_of(Scheme scheme) {
   return "?";
 }
 
-bool StateFormula::shards_params() const {
+bool shards_params(Scheme scheme) {
   return scheme == Scheme::zero3 || scheme == Scheme::full_shard || scheme == Scheme::shard_grad_op;
 }
 
-int64_t StateFormula::passes() const {
+int64_t passes(Scheme scheme) {
   return scheme == Scheme::zero3 || scheme == Scheme::full_shard ? 3 : 2;
 }
 
@@ -33,11 +33,13 @@ Bytes StateFormula::parameters() const {
 Bytes StateFormula::gradients() const { return share(params * bytes, shards_grads() ? ranks : 1); }
 
 Bytes StateFormula::optimizer() const {
-  return share(params * kOptimizer, shards_optimizer() ? ranks : 1);
+  return share(params * optimizer_bytes, shards_optimizer() ? ranks : 1);
 }
 
 Bytes StateFormula::communication() const {
-  const Bytes all = passes() * params * bytes;
+  const int64_t gathers = shards_params() ? passes() - 1 : 0;
+  const Bytes all = params * (gathers * gather_bytes.value_or(bytes) +
+                              (passes() - gathers) * reduce_bytes.value_or(bytes));
   return all - share(all, ranks);
 }
 

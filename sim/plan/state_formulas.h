@@ -19,6 +19,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "sim/base/units.h"
@@ -32,29 +33,36 @@ inline constexpr std::array kSchemes{Scheme::ddp,     Scheme::zero1,      Scheme
                                      Scheme::no_shard};
 
 std::string_view name_of(Scheme scheme);  // "full_shard"
+bool shards_params(Scheme scheme);
+// Of P elements, those that cross the ring: 3 where parameters are gathered twice, otherwise 2. One of
+// them is the reduction where parameters are sharded, otherwise both are.
+int64_t passes(Scheme scheme);
 
 struct StateFormula {
   Scheme scheme = Scheme::full_shard;
   int64_t params = 0;  // P
   int64_t ranks = 1;   // N
   int64_t bytes = 2;   // b
-  static constexpr int64_t kOptimizer = 8;
+  int64_t optimizer_bytes = 8;
+  // Of the elements that are gathered and reduced, where they are of another type than b's.
+  std::optional<int64_t> gather_bytes, reduce_bytes;
 
-  bool shards_params() const;
+  bool shards_params() const { return shardsim::shards_params(scheme); }
   bool shards_grads() const { return shards_params() || scheme == Scheme::zero2; }
   bool shards_optimizer() const { return shards_grads() || scheme == Scheme::zero1; }
-  // Of P elements, those that cross the ring: 3 where parameters are gathered twice, otherwise 2.
-  int64_t passes() const;
+  int64_t passes() const { return shardsim::passes(scheme); }
 
   // Each is rounded to the nearest byte.
   Bytes parameters() const;
   Bytes gradients() const;
   Bytes optimizer() const;
   Bytes resident() const { return parameters() + gradients() + optimizer(); }
-  Bytes whole_copy() const { return shards_params() ? params * bytes : 0; }  // at the peak
+  Bytes whole_copy() const {
+    return shards_params() ? params * gather_bytes.value_or(bytes) : 0;
+  }  // at the peak
   Bytes peak() const { return resident() + whole_copy(); }
   Bytes communication() const;
-  Bytes everything() const { return params * (2 * bytes + kOptimizer); }
+  Bytes everything() const { return params * (2 * bytes + optimizer_bytes); }
 };
 
 // n / ranks, to the nearest whole number; n - share(n, ranks) is n (ranks - 1) / ranks.

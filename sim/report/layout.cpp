@@ -5,7 +5,6 @@
 
 #include "sim/base/error.h"
 #include "sim/base/spelling.h"
-#include "sim/plan/plan_fsdp1.h"
 #include "sim/report/text.h"
 
 namespace shardsim {
@@ -77,10 +76,10 @@ bool Layout::named(const LayoutGroup& group, const std::string& param) const {
          matches(query.param, group.name + "." + param);
 }
 
-bool Layout::shows(const LayoutGroup& group, Packing packing, const Piece& piece) const {
+bool Layout::shows(const LayoutGroup& group, size_t packing, const Piece& piece) const {
   if (query.param.empty()) return true;
   if (piece.of == Piece::Of::world || piece.of == Piece::Of::chunk) return false;
-  return named(group, group.names[static_cast<size_t>(packing)][piece.param]);
+  return named(group, group.names[packing][piece.param]);
 }
 
 Layout make_layout(const Scenario& scenario, const Model& model, const Plan& plan,
@@ -92,14 +91,16 @@ Layout make_layout(const Scenario& scenario, const Model& model, const Plan& pla
   Layout out;
   out.name = scenario.name;
   out.strategy = name_of(t.strategy);
-  out.trained = packing_of(t);
+  out.packings.assign(kPackings.begin(), kPackings.end());
+  if (const std::optional<Packing> own = packing_of(t)) {
+    const auto at = std::find(out.packings.begin(), out.packings.end(), *own);
+    out.trained = static_cast<size_t>(at - out.packings.begin());
+    if (at == out.packings.end()) out.packings.push_back(*own);
+  }
   out.type = name_of(compute_dtype(t.precision));
   out.ranks = ranks;
   out.replicas = t.mesh.world() / ranks;
   out.numel = model.numel();
-  out.whole = keeps_parameters_whole(t.strategy) || t.mesh.shard == 1 ||
-              (t.strategy == Strategy::fsdp1 &&
-               effective_sharding_strategy(t) == ShardingStrategy::no_shard);
   out.query = query;
   out.groups.reserve(plan.groups.size());
   size_t first = 0;
@@ -107,13 +108,13 @@ Layout make_layout(const Scenario& scenario, const Model& model, const Plan& pla
     LayoutGroup& x = out.groups.emplace_back();
     x.name = group_name(model, g);
     out.params += static_cast<int64_t>(g.params.size());
-    for (const Packing packing : kPackings) {
-      const auto i = static_cast<size_t>(packing);
-      x.packed[i] = pack(model, g, t, packing);
-      for (const PackedParam& p : x.packed[i].params) {
+    for (const Packing packing : out.packings) {
+      x.packed.push_back(pack(model, g, t, packing));
+      std::vector<std::string>& names = x.names.emplace_back();
+      for (const PackedParam& p : x.packed.back().params) {
         std::string name = model.param_name(p.id);
         if (name.starts_with(x.name + ".")) name.erase(0, x.name.size() + 1);
-        x.names[i].push_back(std::move(name));
+        names.push_back(std::move(name));
       }
     }
     x.last = x.name;
@@ -130,8 +131,8 @@ Layout make_layout(const Scenario& scenario, const Model& model, const Plan& pla
   return out;
 }
 
-std::string piece_text(const LayoutGroup& group, Packing packing, const Piece& piece) {
-  const auto i = static_cast<size_t>(packing);
+std::string piece_text(const LayoutGroup& group, size_t packing, const Piece& piece) {
+  const auto i = packing;
   switch (piece.of) {
     case Piece::Of::alignment:
     case Piece::Of::world:
@@ -157,8 +158,7 @@ std::string piece_text(const LayoutGroup& group, Packing packing, const Piece& p
 
 namespace {
 
-std::string padding_text(const LayoutGroup& g, Packing packing) {
-  const auto i = static_cast<size_t>(packing);
+std::string padding_text(const LayoutGroup& g, size_t i) {
   const std::vector<Piece> owners = g.packed[i].padding_by_owner();
   if (owners.empty()) return "none";
   // Each owner where there are few, otherwise sums by kind.
@@ -202,19 +202,24 @@ std::string range_name(const LayoutGroup& g) {
 }
 
 void sums(Lines& out, const Layout& l) {
-  std::vector<std::vector<std::string>> rows{{"group", "of them", "elements", "ranks", "FSDP1",
-                                              "use_orig_params", "FSDP2", "padding of each"}};
+  std::vector<std::vector<std::string>> rows{{"group", "of them", "elements", "ranks"}};
+  for (const Packing packing : l.packings) rows[0].emplace_back(short_title_of(packing));
+  rows[0].emplace_back("padding of each");
+  std::string align = "lrrr" + std::string(l.packings.size(), 'r') + "l";
   for (const LayoutGroup& g : l.groups) {
     if (g.like == 0) continue;
     std::vector<std::string> row{range_name(g), std::to_string(g.like), grouped(g.packed[0].numel),
                                  std::to_string(g.packed[2].ranks)};
-    for (const PackedGroup& p : g.packed) row.push_back(grouped(p.shard));
-    row.push_back(fmt::format("{} / {} / {}", grouped(g.packed[0].padding()),
-                              grouped(g.packed[1].padding()), grouped(g.packed[2].padding())));
+    std::string padding;
+    for (const PackedGroup& p : g.packed) {
+      row.push_back(grouped(p.shard));
+      padding += (padding.empty() ? "" : " / ") + grouped(p.padding());
+    }
+    row.push_back(std::move(padding));
     rows.push_back(std::move(row));
   }
   out.add("elements that a rank stores of each group, and the padding over all ranks");
-  out.text(aligned(rows, "lrrrrrrl"));
+  out.text(aligned(rows, align));
 }
 
 void map(Lines& out, const Layout& l, const LayoutGroup& g) {
@@ -230,24 +235,21 @@ void map(Lines& out, const Layout& l, const LayoutGroup& g) {
   rows[0].emplace_back("");
   rows[1].emplace_back("stores");
   rows[2].emplace_back("padding");
-  for (const Packing packing : kPackings) {
-    const PackedGroup& p = g.packed[static_cast<size_t>(packing)];
-    rows[0].push_back(std::string(title_of(packing)) +
-                      (packing == l.trained && !l.whole ? " *" : ""));
-    rows[1].push_back(fmt::format("{} a rank", grouped(p.shard)));
-    rows[2].push_back(padding_text(g, packing));
+  for (size_t i = 0; i < l.packings.size(); ++i) {
+    rows[0].push_back(std::string(title_of(l.packings[i])) + (i == l.trained ? " *" : ""));
+    rows[1].push_back(fmt::format("{} a rank", grouped(g.packed[i].shard)));
+    rows[2].push_back(padding_text(g, i));
   }
   const int64_t ranks = g.packed[2].ranks;
   const int64_t from = l.query.rank.value_or(0);
   const int64_t end = l.query.rank ? std::min(from + 1, ranks) : std::min(ranks, kRanksShown);
   for (int64_t rank = from; rank < end; ++rank) {
-    std::array<std::vector<std::string>, kPackings.size()> cells;
+    std::vector<std::vector<std::string>> cells(l.packings.size());
     size_t lines = 1, most = 0;
-    for (const Packing packing : kPackings) {
-      auto& cell = cells[static_cast<size_t>(packing)];
-      for (const Piece& piece : g.packed[static_cast<size_t>(packing)].pieces(rank))
-        if (l.shows(g, packing, piece)) cell.push_back(piece_text(g, packing, piece));
-      most = std::max(most, cell.size());
+    for (size_t i = 0; i < cells.size(); ++i) {
+      for (const Piece& piece : g.packed[i].pieces(rank))
+        if (l.shows(g, i, piece)) cells[i].push_back(piece_text(g, i, piece));
+      most = std::max(most, cells[i].size());
     }
     if (most <= kInLine) {
       for (auto& cell : cells) {
@@ -264,7 +266,7 @@ void map(Lines& out, const Layout& l, const LayoutGroup& g) {
       rows.push_back(std::move(row));
     }
   }
-  out.text(aligned(rows, "llll"));
+  out.text(aligned(rows, std::string(1 + l.packings.size(), 'l')));
   if (!l.query.rank && end < ranks) out.add("  .. rank {}; --rank shows one", ranks - 1);
 }
 
@@ -276,8 +278,8 @@ std::string layout_table(const Layout& l) {
           grouped(l.numel), l.ranks, l.ranks == 1 ? "" : "s",
           l.replicas > 1 ? fmt::format(" ({} replicas alike)", l.replicas) : "", l.type);
   out.add("trained with {}{}", l.strategy,
-          l.whole ? ", which keeps every element on every rank; below, what sharding would do"
-                  : fmt::format(": {}", title_of(l.trained)));
+          l.trained ? fmt::format(": {}", title_of(l.packings[*l.trained]))
+                    : ", which keeps every element on every rank; below, what sharding would do");
   out.add("");
   sums(out, l);
   bool any = false;
@@ -289,16 +291,19 @@ std::string layout_table(const Layout& l) {
   out.add("");
   if (any)
     out.add("p[a..b]: elements a to b of p; (n ...): n elements of padding and whose{}",
-            l.whole ? "" : "; *: as trained");
+            l.trained ? "; *: as trained" : "");
   else
     out.add("--group NAME, --param NAME and --rank R show where each element lives");
   return out.take();
 }
 
 std::string layout_json(const Layout& l) {
-  Json j{{"schema_version", 1},    {"name", l.name},
-         {"strategy", l.strategy}, {"trained", l.whole ? Json(nullptr) : Json(name_of(l.trained))},
-         {"ranks", l.ranks},       {"replicas", l.replicas}};
+  Json j{{"schema_version", 1},
+         {"name", l.name},
+         {"strategy", l.strategy},
+         {"trained", l.trained ? Json(name_of(l.packings[*l.trained])) : Json(nullptr)},
+         {"ranks", l.ranks},
+         {"replicas", l.replicas}};
   j["groups"] = Json::array();
   for (const LayoutGroup& g : l.groups) {
     if (l.query.any() && !g.shown) continue;
@@ -306,10 +311,9 @@ std::string layout_json(const Layout& l) {
     group["name"] = g.name;
     group["numel"] = g.packed[0].numel;
     group["layouts"] = Json::array();
-    for (const Packing packing : kPackings) {
-      const auto i = static_cast<size_t>(packing);
+    for (size_t i = 0; i < l.packings.size(); ++i) {
       const PackedGroup& p = g.packed[i];
-      Json x{{"layout", name_of(packing)},
+      Json x{{"layout", name_of(l.packings[i])},
              {"ranks", p.ranks},
              {"shard_elements", p.shard},
              {"padding_elements", p.padding()}};
@@ -334,7 +338,7 @@ std::string layout_json(const Layout& l) {
         if (l.query.rank && rank != *l.query.rank) continue;
         Json pieces = Json::array();
         for (const Piece& piece : p.pieces(rank)) {
-          if (!l.shows(g, packing, piece)) continue;
+          if (!l.shows(g, i, piece)) continue;
           if (piece.padding())
             pieces.push_back({{"padding", name_of(piece.of)}, {"elements", piece.count}});
           else
@@ -353,15 +357,14 @@ std::string layout_csv(const Layout& l) {
   std::string out = "group,layout,rank,parameter,padding,begin,elements\n";
   for (const LayoutGroup& g : l.groups) {
     if (l.query.any() && !g.shown) continue;
-    for (const Packing packing : kPackings) {
-      const auto i = static_cast<size_t>(packing);
+    for (size_t i = 0; i < l.packings.size(); ++i) {
       for (int64_t rank = 0; rank < g.packed[i].ranks; ++rank) {
         if (l.query.rank && rank != *l.query.rank) continue;
         for (const Piece& piece : g.packed[i].pieces(rank)) {
-          if (!l.shows(g, packing, piece)) continue;
+          if (!l.shows(g, i, piece)) continue;
           const bool named = !piece.padding() || piece.of == Piece::Of::own;
-          out += fmt::format("{},{},{},{},{},{},{}\n", csv_field(g.name), name_of(packing), rank,
-                             named ? csv_field(g.names[i][piece.param]) : "",
+          out += fmt::format("{},{},{},{},{},{},{}\n", csv_field(g.name), name_of(l.packings[i]),
+                             rank, named ? csv_field(g.names[i][piece.param]) : "",
                              piece.padding() ? name_of(piece.of) : "",
                              piece.padding() ? "" : std::to_string(piece.begin), piece.count);
         }

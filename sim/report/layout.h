@@ -8,7 +8,6 @@
 //   rank 1    p.0[2] p.1[0]  (4 alignment)            p.0[1] p.1[2..3]
 #pragma once
 
-#include <array>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,22 +28,23 @@ struct LayoutGroup {
   size_t like = 1;     // groups from this one on whose parameters have the same shapes
   std::string last;    // the name of the last of them
   bool shown = false;  // its elements are to be shown, not only its sums
-  std::array<PackedGroup, kPackings.size()> packed;
-  std::array<std::vector<std::string>, kPackings.size()> names;  // without the group's own prefix
+  // By Layout::packings.
+  std::vector<PackedGroup> packed;
+  std::vector<std::vector<std::string>> names;  // of parameters, without the group's own prefix
 };
 
 struct Layout {
   std::string name, strategy;
-  Packing trained = Packing::fsdp2;
-  std::string type;  // that alignment counts in
+  std::vector<Packing> packings;  // FSDP's three, and that of the scenario where it is another
+  std::optional<size_t> trained;  // of them; none where each rank keeps every element
+  std::string type;               // that alignment counts in
   int64_t ranks = 1, replicas = 1;
   int64_t params = 0, numel = 0;
-  bool whole = false;  // trained without sharding: each rank keeps every element
   LayoutQuery query;
   std::vector<LayoutGroup> groups;
   // Whether the query asks for it: a parameter by its whole name or by that in its group, a piece.
   bool named(const LayoutGroup& group, const std::string& param) const;
-  bool shows(const LayoutGroup& group, Packing packing, const Piece& piece) const;
+  bool shows(const LayoutGroup& group, size_t packing, const Piece& piece) const;
 };
 
 // Throws Error where the query names a group, parameter or rank that is not there.
@@ -52,7 +52,7 @@ Layout make_layout(const Scenario& scenario, const Model& model, const Plan& pla
                    const LayoutQuery& query);
 
 // "q_proj.weight[0..511]", "(3 world)".
-std::string piece_text(const LayoutGroup& group, Packing packing, const Piece& piece);
+std::string piece_text(const LayoutGroup& group, size_t packing, const Piece& piece);
 
 std::string layout_table(const Layout& layout);
 std::string layout_json(const Layout& layout);

@@ -11,13 +11,12 @@ namespace {
 
 // All lengths in px.
 constexpr double kWidth = 1180, kMargin = 36, kLabels = 58, kGap = 30;
-constexpr double kPanel = (kWidth - 2 * kMargin - kLabels - 2 * kGap) / 3;
 constexpr double kCell = 46;      // the widest that one element gets
 constexpr double kSeparate = 20;  // from here on elements are drawn one by one
 constexpr double kRow = 26, kRowGap = 7;
 constexpr double kCharacter = 6.1;  // of the small type, on average
 constexpr size_t kColours = 10, kChips = 12, kGroups = 6;
-constexpr int64_t kRows = 16;
+constexpr int64_t kRows = 16, kAlikeRows = 4;
 
 constexpr std::string_view kStyle = R"svg(<style>
 text { font-family: system-ui, -apple-system, "Segoe UI", "Helvetica Neue", Helvetica, Arial, sans-serif; font-size: 12px; fill: #24292f; }
@@ -74,7 +73,10 @@ double width_of(std::string_view text) { return kCharacter * static_cast<double>
 
 class Drawing {
  public:
-  explicit Drawing(const Layout& layout) : l_(layout) {}
+  explicit Drawing(const Layout& layout) : l_(layout) {
+    const auto n = static_cast<double>(l_.packings.size());
+    panel_ = (kWidth - 2 * kMargin - kLabels - (n - 1) * kGap) / n;
+  }
 
   std::string draw() {
     y_ = kMargin + 16;
@@ -128,8 +130,8 @@ class Drawing {
         "height=\"{:.2f}\" rx=\"{:g}\"/>\n",
         x, y, w, h, r);
   }
-  static double panel_x(Packing packing) {
-    return kMargin + kLabels + static_cast<double>(packing) * (kPanel + kGap);
+  double panel_x(size_t packing) const {
+    return kMargin + kLabels + static_cast<double>(packing) * (panel_ + kGap);
   }
 
   void group(const LayoutGroup& g) {
@@ -146,6 +148,7 @@ class Drawing {
     for (size_t p = 0; p < g.packed[0].params.size(); ++p)
       colour_[g.packed[0].params[p].id.v] = p % kColours;
     legend(g);
+    if (!l_.trained) whole(g);
     titles(g);
     rows(g);
   }
@@ -186,13 +189,35 @@ class Drawing {
     text(at + 18, "small", "padding");
   }
 
+  // As trained: every element, in the order of the parameters, on every rank; on a scale of its own.
+  void whole(const LayoutGroup& g) {
+    y_ += 30;
+    text(kMargin + kLabels, "panel", fmt::format("As trained ({}): whole", l_.strategy));
+    y_ += 17;
+    text(kMargin + kLabels, "small quiet",
+         fmt::format("{} elements on every rank, not to the scale of the rows below",
+                     grouped(g.packed[0].numel)));
+    y_ += 12;
+    out_ += fmt::format("<text class=\"small quiet\" x=\"{:g}\" y=\"{:.1f}\">all</text>\n", kMargin,
+                        y_ + kRow / 2 + 4);
+    const double scale =
+        std::min(kCell, (kWidth - 2 * kMargin - kLabels) / static_cast<double>(g.packed[0].numel));
+    double x = kMargin + kLabels;
+    for (uint32_t p = 0; p < g.packed[0].params.size(); ++p) {
+      const Piece piece{Piece::Of::param, p, 0, g.packed[0].params[p].shape.numel()};
+      draw(g, 0, piece, x, scale);
+      x += scale * static_cast<double>(piece.count);
+    }
+    y_ += kRow;
+  }
+
   void titles(const LayoutGroup& g) {
     y_ += 32;
-    for (const Packing packing : kPackings) {
-      const double x = panel_x(packing);
-      const std::string title(title_of(packing));
+    for (size_t i = 0; i < l_.packings.size(); ++i) {
+      const double x = panel_x(i);
+      const std::string title(title_of(l_.packings[i]));
       text(x, "panel", title);
-      if (packing != l_.trained || l_.whole) continue;
+      if (i != l_.trained) continue;
       const double at = x + 8.1 * static_cast<double>(title.size()) + 12;
       rect("badge", at, y_ - 12, 72, 17, 8.5);
       out_ += fmt::format(
@@ -201,12 +226,12 @@ class Drawing {
           at + 36, y_);
     }
     y_ += 17;
-    for (const Packing packing : kPackings) {
-      const PackedGroup& p = g.packed[static_cast<size_t>(packing)];
-      text(panel_x(packing), "small quiet",
+    for (size_t i = 0; i < l_.packings.size(); ++i) {
+      const PackedGroup& p = g.packed[i];
+      text(panel_x(i), "small quiet",
            fmt::format("{} elements a rank, {}", grouped(p.shard),
                        p.padding() == 0 ? "no padding"
-                                        : fmt::format("{} of {} are padding", grouped(p.padding()),
+                                        : fmt::format("{} of {} padding", grouped(p.padding()),
                                                       grouped(p.ranks * p.shard))));
     }
     y_ += 12;
@@ -215,41 +240,51 @@ class Drawing {
   void rows(const LayoutGroup& g) {
     int64_t widest = 1;
     for (const PackedGroup& p : g.packed) widest = std::max(widest, p.shard);
-    const double scale = std::min(kCell, kPanel / static_cast<double>(widest));
+    const double scale = std::min(kCell, panel_ / static_cast<double>(widest));
     const int64_t ranks = g.packed[2].ranks;
     const auto row = [&](int64_t rank) {
       out_ += fmt::format("<text class=\"small quiet\" x=\"{:g}\" y=\"{:.1f}\">rank {}</text>\n",
                           kMargin, y_ + kRow / 2 + 4, rank);
-      for (const Packing packing : kPackings) pieces(g, packing, rank, scale);
+      for (size_t i = 0; i < l_.packings.size(); ++i) pieces(g, i, rank, scale);
       y_ += kRow + kRowGap;
     };
     if (l_.query.rank) {
       if (*l_.query.rank < ranks) row(*l_.query.rank);
-    } else if (ranks <= kRows) {
+      y_ -= kRowGap;
+      return;
+    }
+    // One parameter that divides has the same row on every rank.
+    bool dull = g.packed[0].params.size() == 1;
+    for (const PackedGroup& p : g.packed) dull = dull && p.padding() == 0;
+    const int64_t most = dull ? kAlikeRows : kRows;
+    if (ranks <= most) {
       for (int64_t r = 0; r < ranks; ++r) row(r);
     } else {
-      for (int64_t r = 0; r < kRows - 4; ++r) row(r);
+      const int64_t last = dull ? 1 : 2, first = most - 1 - last;
+      for (int64_t r = 0; r < first; ++r) row(r);
       y_ += 12;
-      text(kMargin, "small quiet", fmt::format("... {} more ranks", ranks - kRows + 2));
+      text(kMargin, "small quiet", fmt::format("... {} more ranks", ranks - first - last));
       y_ += 12;
-      for (int64_t r = ranks - 2; r < ranks; ++r) row(r);
+      for (int64_t r = ranks - last; r < ranks; ++r) row(r);
     }
     y_ -= kRowGap;
   }
 
-  void pieces(const LayoutGroup& g, Packing packing, int64_t rank, double scale) {
-    const PackedGroup& p = g.packed[static_cast<size_t>(packing)];
+  void pieces(const LayoutGroup& g, size_t packing, int64_t rank, double scale) {
+    const PackedGroup& p = g.packed[packing];
     double x = panel_x(packing);
     for (const Piece& piece : p.pieces(rank)) {
-      const double w = scale * static_cast<double>(piece.count);
-      if (l_.shows(g, packing, piece)) {
-        if (scale >= kSeparate)
-          cells(g, packing, piece, x, scale);
-        else
-          bar(g, packing, piece, x, w);
-      }
-      x += w;
+      draw(g, packing, piece, x, scale);
+      x += scale * static_cast<double>(piece.count);
     }
+  }
+
+  void draw(const LayoutGroup& g, size_t packing, const Piece& piece, double x, double scale) {
+    if (!l_.shows(g, packing, piece)) return;
+    if (scale >= kSeparate)
+      cells(g, packing, piece, x, scale);
+    else
+      bar(g, packing, piece, x, scale * static_cast<double>(piece.count));
   }
 
   std::string colour(const PackedGroup& p, const Piece& piece) {
@@ -266,8 +301,8 @@ class Drawing {
     hatch(x, y_, w, kRow, r);
   }
 
-  void cells(const LayoutGroup& g, Packing packing, const Piece& piece, double x, double scale) {
-    const PackedGroup& p = g.packed[static_cast<size_t>(packing)];
+  void cells(const LayoutGroup& g, size_t packing, const Piece& piece, double x, double scale) {
+    const PackedGroup& p = g.packed[packing];
     const double w = scale - 3;
     for (int64_t i = 0; i < piece.count; ++i) {
       const double at = x + scale * static_cast<double>(i);
@@ -280,14 +315,14 @@ class Drawing {
     label(name_of(piece.of), x, scale * static_cast<double>(piece.count) - 3, " halo");
   }
 
-  void bar(const LayoutGroup& g, Packing packing, const Piece& piece, double x, double w) {
-    const PackedGroup& p = g.packed[static_cast<size_t>(packing)];
+  void bar(const LayoutGroup& g, size_t packing, const Piece& piece, double x, double w) {
+    const PackedGroup& p = g.packed[packing];
     // A hair's breadth stays visible; wider pieces leave a gap to the next.
     box(p, piece, x, std::max(w > 4 ? w - 1 : w, .6), w > 8 ? 2.5 : 0);
     if (piece.padding() && piece.of != Piece::Of::own)
       label(name_of(piece.of), x, w - 1, " halo");
     else if (!piece.padding())
-      label(g.names[static_cast<size_t>(packing)][piece.param], x, w - 1, "");
+      label(g.names[packing][piece.param], x, w - 1, "");
   }
 
   // In the middle of a box: the whole name, without ".weight", or without its first parts, as it
@@ -300,12 +335,13 @@ class Drawing {
       if (dot == std::string_view::npos) return;
       words.remove_prefix(dot + 1);
     }
+    if (words.find_first_not_of("0123456789") == std::string_view::npos) return;
     out_ += fmt::format("<text class=\"number{}\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", cls,
                         x + w / 2, y_ + kRow / 2 + 4, escaped(words));
   }
 
   const Layout& l_;
-  double y_ = 0;
+  double panel_ = 0, y_ = 0;
   std::map<uint32_t, size_t> colour_;  // by ParamId
   std::string out_;
 };

@@ -182,10 +182,13 @@ class Accountant {
   LedgerEntry communication() {
     LedgerEntry e{
         "communication", std::string(communication_formula(f_.scheme)), f_.communication(), 0, {}};
-    collect(e);
-    const bool sharded = f_.shards_params();
-    if (sharded) gathers(e);
-    reductions(e, sharded ? WorkKind::ReduceScatter : WorkKind::AllReduce);
+    if (fsdp()) {
+      collect(e);
+      if (f_.shards_params()) gathers(e);
+      reductions(e, f_.shards_params() ? WorkKind::ReduceScatter : WorkKind::AllReduce);
+    } else {
+      buckets(e);
+    }
     finish(e);
     return e;
   }
@@ -226,6 +229,10 @@ class Accountant {
     return training_.strategy == Strategy::fsdp1   ? training_.fsdp1.cpu_offload
            : training_.strategy == Strategy::fsdp2 ? training_.fsdp2.cpu_offload != CpuOffload::none
                                                    : false;
+  }
+  // Collectives are one unit's each, so that a unit's can be counted.
+  bool fsdp() const {
+    return training_.strategy == Strategy::fsdp1 || training_.strategy == Strategy::fsdp2;
   }
   bool trains(const ShardedParam& q) const { return !model_.params[q.id.v].frozen; }
 
@@ -323,9 +330,13 @@ class Accountant {
     Chain chain(e, f_.optimizer());
     const int64_t n = f_.shards_optimizer() ? f_.ranks : 1;
     const bool adam = o.name == Optimizer::Name::adamw || o.name == Optimizer::Name::adam;
-    const int64_t states = adam ? 2 : o.name == Optimizer::Name::sgd && o.momentum ? 1 : 0;
-    chain.to(adam ? fmt::format("the moments are in {}, not fp32", stored_name())
-                  : "the optimizer keeps other state than AdamW",
+    const int64_t states = adam                                           ? (o.amsgrad ? 3 : 2)
+                           : o.name == Optimizer::Name::sgd && o.momentum ? 1
+                                                                          : 0;
+    if (adam)
+      chain.to(fmt::format("the moments are in {}, not fp32", stored_name()),
+               share(2 * stored_ * f_.params, n));
+    chain.to("the optimizer keeps other state than AdamW's two moments",
              share(states * stored_ * f_.params, n));
     chain.to("frozen parameters have no optimizer state",
              share(states * stored_ * (f_.params - frozen_), n));
@@ -359,7 +370,6 @@ class Accountant {
   // What the last step's collectives move, by group; what belongs to no walk is a reason at once.
   struct Count {
     int64_t launches = 0;
-    Bytes bytes = 0;     // whole
     Bytes over_all = 0;  // what a rank would send if every ring had the group's ranks
     Bytes moved = 0;
   };
@@ -387,7 +397,6 @@ class Accountant {
         return;
       }
       ++count->launches;
-      count->bytes += w.bytes;
       count->over_all += ring_bytes(w.kind, w.bytes, cuts_[w.group.v].ranks);
       count->moved += moved;
     });
@@ -464,6 +473,66 @@ class Accountant {
     chain.to(fmt::format("gradients are reduced in {}, not {}", name_of(reduce_dtype(training_)),
                          type_name()),
              moved);
+  }
+
+  // Where buckets and prefetches cross the groups, elements are counted over all of them.
+  struct Sum {
+    int64_t elements = 0;
+    Bytes as_formula = 0;  // if they were of the formula's type
+    Bytes moved = 0;
+  };
+  void buckets(LedgerEntry& e) const {
+    Sum gathered, reduced;
+    schedule_.for_each_of_last_step([&](const Instr& in, const Segment&) {
+      if (in.kind != Kind::Launch) return;
+      const Work& w = schedule_.works[in.a];
+      if (!is_collective(w.kind)) return;
+      const int64_t ranks = schedule_.comms[w.comm.v].size;
+      const Bytes moved = ring_bytes(w.kind, w.bytes, ranks);
+      e.simulated += moved;
+      const bool gather = w.kind == WorkKind::AllGather;
+      const bool reduction = w.kind == WorkKind::AllReduce || w.kind == WorkKind::ReduceScatter ||
+                             w.kind == WorkKind::Reduce;
+      Sum* sum = !w.group.valid()               ? nullptr
+                 : gather && f_.shards_params() ? &gathered
+                 : reduction                    ? &reduced
+                                                : nullptr;
+      if (sum == nullptr) {
+        Chain::add(e,
+                   gather ? "parameters are gathered behind the optimizer"
+                          : fmt::format("other: {} {}", name_of(w.kind), w.name),
+                   moved);
+        return;
+      }
+      const int64_t elements = w.bytes / bytes_of(w.dtype);
+      sum->elements += elements;
+      sum->as_formula += ring_bytes(w.kind, elements * f_.bytes, ranks);
+      sum->moved += moved;
+    });
+    const auto ring = [&](Bytes all) { return all - share(all, f_.ranks); };
+    const int64_t b = f_.bytes, passes = training_.grad_accum, trained = f_.params - frozen_;
+    if (const int64_t each = f_.passes() - 1; f_.shards_params()) {
+      Chain chain(e, ring(each * f_.params * b));
+      chain.to(fmt::format("{} passes a step gather each anew", passes),
+               ring(each * passes * f_.params * b));
+      chain.to(gathered.elements < each * passes * f_.params
+                   ? "parameters that are still there when they are used again, less padding"
+                   : "padding that is gathered",
+               gathered.as_formula);
+      chain.to("parameters gathered in another type", gathered.moved);
+    }
+    const int64_t factor = f_.shards_params() ? 1 : 2;
+    Chain chain(e, ring(factor * f_.params * b));
+    chain.to("frozen parameters have no gradient", ring(factor * trained * b));
+    chain.to(fmt::format("{} passes a step reduce anew", passes),
+             ring(factor * passes * trained * b));
+    chain.to(reduced.elements < passes * trained ? "gradients that are not reduced in every pass"
+                                                 : "padding that is reduced",
+             ring(factor * reduced.elements * b));
+    chain.to(f_.shards_params() ? "gradients that are all-reduced, not scattered"
+                                : "gradients that are reduced to their owner, not all-reduced",
+             reduced.as_formula);
+    chain.to("gradients are reduced in another type", reduced.moved);
   }
 
   const Training& training_;

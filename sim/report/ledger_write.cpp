@@ -39,11 +39,11 @@ std::string_view resident_formula(Scheme scheme) {
 }
 
 std::string_view peak_formula(Scheme scheme) {
-  return StateFormula{scheme}.shards_params() ? "resident + P b" : "resident";
+  return shards_params(scheme) ? "resident + P b" : "resident";
 }
 
 std::string_view communication_formula(Scheme scheme) {
-  return StateFormula{scheme}.passes() == 3 ? "3 P b (N-1)/N" : "2 P b (N-1)/N";
+  return passes(scheme) == 3 ? "3 P b (N-1)/N" : "2 P b (N-1)/N";
 }
 
 std::string deepspeed_table(const DeepSpeedSetup& setup) {

@@ -35,6 +35,14 @@ def result(command, scenario, *changes):
     return json.loads(done.stdout)
 
 
+def paper(*arguments):
+    """The ledger without a scenario, by scheme."""
+    done = subprocess.run([program, "ledger", *arguments, "--format", "json"],
+                          capture_output=True, text=True, check=True)
+    return {s["scheme"]: s for s in json.loads(done.stdout)["schemes"]}
+
+
+def ledger(*of): return result("ledger", *of)
 def run(*of): return result("run", *of)
 def explain(*of): return result("explain", *of)
 
@@ -151,6 +159,20 @@ holds("UC043", "tied weight in two groups is rejected, both named", done.returnc
 layers = 2 * (1024 * 2048 * 2 + 1024 * 1024 * 2 + 3 * 1024 * 3072 + 2 * 1024 + 2 * 128)
 check("UC043", "elements with the tied table counted once", 151936 * 1024 + 1024 + layers,
       sum(g["numel"] for g in explain("tied")["groups"]))
+
+# Accounts.
+states = [ledger("state", ("nodes: 1}", f"nodes: {n}}}"))["resident"]["simulated_bytes"] for n in (1, 16)]
+check("UC015", "GiB of state that 128 ranks save over 8, 16 B a parameter", 14.0, (states[0] - states[1]) / 2**30, 0.005)
+check("UC016", "MB after backward, sharded parameters and gradients over 2 ranks", 5478,
+      ledger("after_backward")["resident"]["simulated_bytes"] / 1e6, 0.02)
+full = [paper("--params", "8030261248", "--ranks", "64", "--strategy", "full_shard", *of)["full_shard"]["communication_bytes"]
+        for of in ((), ("--gather-dtype", "fp8"), ("--reduce-dtype", "fp32"), ("--gather-dtype", "fp8", "--reduce-dtype", "fp32"))]
+check("UC084", "volume with float8 all-gathers, bf16 reductions", 0.667, round(full[1] / full[0], 3))
+check("UC084", "the same with fp32 reductions", 0.75, round(full[3] / full[2], 3))
+for params, mib in ((124475904, 1068), (1557686400, 13370)):
+    of = paper("--params", str(params), "--ranks", "4", "--optimizer-bytes", "12")
+    check("UC152", f"MiB that ZeRO-1 saves of {params} parameters on 4 ranks", mib,
+          (of["ddp"]["resident_bytes"] - of["zero1"]["resident_bytes"]) / 2**20, 0.005)
 
 # Counts of a step of K passes.
 for k in (1, 4):

@@ -11,7 +11,12 @@ namespace {
 constexpr int64_t kGB = 1'000'000'000;
 
 StateFormula of(Scheme scheme, int64_t params, int64_t ranks, int64_t bytes) {
-  return {scheme, params, ranks, bytes};
+  StateFormula f;
+  f.scheme = scheme;
+  f.params = params;
+  f.ranks = ranks;
+  f.bytes = bytes;
+  return f;
 }
 
 TEST(StateFormulas, Vector33) {
@@ -53,6 +58,18 @@ TEST(StateFormulas, RoundsToTheNearestByte) {
   EXPECT_EQ(f.optimizer(), 27);
   EXPECT_EQ(f.communication(), 40);
   EXPECT_EQ(of(Scheme::ddp, 10, 1, 2).communication(), 0);
+}
+
+// (1 + 1 + 2) / (2 + 2 + 2) of bf16's volume with float8 gathers, (1 + 1 + 4) / (2 + 2 + 4) where
+// gradients are reduced in fp32 (torchtitan's float8 all-gather).
+TEST(StateFormulas, OtherTypesOnTheWire) {
+  StateFormula f = of(Scheme::full_shard, 6 * kGB, 64, 2);
+  const auto bf16 = static_cast<double>(f.communication());
+  f.gather_bytes = 1;
+  EXPECT_NEAR(static_cast<double>(f.communication()) / bf16, 4.0 / 6, 1e-9);
+  f.reduce_bytes = 4;
+  EXPECT_NEAR(static_cast<double>(f.communication()) / bf16, 6.0 / 6, 1e-9);
+  EXPECT_EQ(of(Scheme::ddp, 8, 8, 2).communication(), 28);
 }
 
 TEST(StateFormulas, SchemeOfAScenario) {
