@@ -80,7 +80,7 @@ Table strategies() {
   table.add({"fsdp2", "2.7, 2.15",
              "fully_shard: parameters, gradients and optimizer state sharded by dimension 0; HSDP "
              "with mesh.replicate"});
-  table.add({"fsdp1", "2.15",
+  table.add({"fsdp1", "2.7, 2.15",
              "FullyShardedDataParallel: each unit's parameters flattened into one and cut in equal "
              "parts; the five sharding strategies"});
   table.add({"none", "2.7, 2.15", "one GPU with the whole parameters"});

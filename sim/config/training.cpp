@@ -420,8 +420,6 @@ void read_strategy(const Map& map, int64_t world, Training& training) {
   if (training.strategy == Strategy::none && world > 1)
     value.fail(fmt::format("strategy none trains on one GPU, and the cluster has {}", world),
                "use ddp, or cluster: {gpus_per_node: 1, nodes: 1}");
-  if (training.strategy == Strategy::fsdp1 && training.pytorch != "2.15")
-    value.fail("this build plays fsdp1 as PyTorch 2.15 does only", "leave pytorch out");
   // MixedPrecision's default; MixedPrecisionPolicy casts.
   if (training.strategy == Strategy::fsdp1) training.precision.cast_forward_inputs = false;
 }

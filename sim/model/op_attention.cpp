@@ -132,14 +132,26 @@ void attention(OpCode& c, const OpShape& s, const OpContext& x) {
     b.free(temp(1));
     b.free(temp(0));
   } else {
-    f.alloc(seed, 8);
-    f.alloc(offset, 8);
+    if (grouped && !x.behaviour->fuses_fp32_grouped)
+      throw Error(
+          "precision: this build cannot play attention in fp32 with fewer key-value heads than "
+          "heads",
+          {},
+          "PyTorch 2.7 computes it operator by operator; use compute: bf16, or model.repeat_kv");
+    const bool seeds = !x.behaviour->seeds_on_host;
+    if (seeds) {
+      f.alloc(seed, 8);
+      f.alloc(offset, 8);
+    }
     f.alloc(0, q);
     f.alloc(l, 4 * s.batch * s.heads * ceil_div(s.seq, 32) * 32);
-    f.zeros(x, 8);
-    f.zeros(x, 8);
+    if (seeds) {
+      f.zeros(x, 8);
+      f.zeros(x, 8);
+    }
     f.attention("efficient_attention", c.out, s, 2 * q + 2 * kv, flops);
-    c.saved = {input(1), input(0), input(2), kept(l), kept(0), kept(seed), kept(offset)};
+    c.saved = {input(1), input(0), input(2), kept(l), kept(0)};
+    if (seeds) c.saved.insert(c.saved.end(), {kept(seed), kept(offset)});
     // One tile of dq and a lock for each block of queries, cleared where several blocks of keys meet
     // in it (kernel_backward.h). Seen at 16, 128 and 512 tokens, 4, 12 and 16 heads of 48 and 64; the
     // tile of 128 rows for wider heads is read.

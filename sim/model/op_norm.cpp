@@ -89,6 +89,7 @@ void composed_rms_norm(OpCode& c, const OpShape& s, const OpContext& x) {
       b.kernel("cast", KernelClass::pointwise, (4 + p) * s.in);
       b.free(sum);
     }
+    b.parameter_done();
   }
   if (narrow)
     b.free(grad);
@@ -210,6 +211,7 @@ void rms_norm(OpCode& c, const OpShape& s, const OpContext& x) {
     b.alloc(kParamGrad, bytes_of(x.param) * s.in);
     b.kernel("sum", KernelClass::reduction, e * n, n);
     b.free(temp(0));
+    b.parameter_done();
   }
   b.alloc(temp(0), e * n);
   b.pointwise("mul", 2 * e * n, e * n, KernelClass::strided);

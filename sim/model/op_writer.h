@@ -22,6 +22,7 @@ class Writer {
   void release(uint8_t saved) { push(Act::release, saved); }
   void release_unpacked(uint8_t saved) { push(Act::release_unpacked, saved); }
   void take_gradient() { push(Act::take_gradient, 0); }
+  void parameter_done() { push(Act::parameter_done, 0); }
   void free_unsaved(uint8_t slot) { push(Act::free_unsaved, slot); }
 
   void kernel(const char* name, KernelClass cls, Bytes bytes, int64_t flops = 0) {

@@ -80,6 +80,7 @@ enum class Act : uint8_t {
   release,           // backward: the saved tensor number `slot` goes early
   release_unpacked,  // the same, where a checkpoint's function has unpacked it
   take_gradient,     // backward: the incoming gradient goes early
+  parameter_done,    // backward: the parameter's gradient is made, before the rest
   free_unsaved,    // forward: a slot that autograd keeps goes where it does not, under a checkpoint
   keep_workspace,  // the cuBLAS handle's own, made with its first product
   gemm,

@@ -13,6 +13,8 @@ constexpr Behaviour pytorch_2_7() {
   b.clips_in_one_number = true;
   b.cached_workspaces = true;
   b.composed_rms_norm = true;
+  b.fuses_fp32_grouped = false;
+  b.seeds_on_host = true;
   b.zeros_by_kernel = true;
   b.sorts_whole_ids = true;
   b.small_foreach = true;

@@ -20,6 +20,8 @@ struct Behaviour {
   bool cached_workspaces = false;  // cuBLAS workspaces stay, one a thread and stream [4]
   bool composed_rms_norm = false;  // F.rms_norm is a chain of operators in fp32 [20]
   bool zeros_by_kernel = false;    // zeros are filled by a kernel, not a memset [21]
+  bool fuses_fp32_grouped = true;  // attention with fewer key-value heads in fp32 is one kernel
+  bool seeds_on_host = false;      // efficient attention's, where nothing is dropped
   bool sorts_whole_ids = false;    // embedding's backward sorts by all 64 bits of an id
   bool small_foreach = false;      // a foreach launch has 4 KiB of arguments [19]
   bool foreach_sgd_mixes = true;   // parameters and gradients may differ in type [22]

@@ -185,6 +185,7 @@ class RegionTape {
   }
   bool trains(int32_t p) const { return p >= 64 || (options_.frozen >> p & 1) == 0; }
   void leave_autocast();
+  EventId record_made();
   bool ignored(uint32_t param) const { return param < 64 && (options_.ignored >> param & 1) != 0; }
   GradMode mode_of(uint32_t param) const {
     if (direct()) return hooks_->grad_mode(param);
@@ -224,6 +225,7 @@ class RegionTape {
 
   GradModes modes_;
   std::vector<std::pair<uint32_t, Grad>> pending_;  // parameter gradients of the node that ran
+  EventId made_early_;  // behind the one that was made before the rest of the node
   Region::Backward* result_ = nullptr;
   Grad input_gradient_;
   int32_t incoming_ = -1;
@@ -257,6 +259,10 @@ RegionTape::Slots RegionTape::play(const std::vector<OpAction>& micros, Category
     if (m.act == Act::take_gradient) {
       release((*in)[0].storage);
       (*in)[0] = {};
+      continue;
+    }
+    if (m.act == Act::parameter_done) {
+      if (options_.flat_grads) made_early_ = record_made();
       continue;
     }
     if (m.act == Act::free || m.act == Act::free_unsaved) {
@@ -755,12 +761,18 @@ void RegionTape::routed(uint32_t) {
   pending_.clear();
 }
 
+// The event behind the node that made a parameter's gradient.
+EventId RegionTape::record_made() {
+  const Reloc reloc = direct() ? Reloc::none : Reloc::backward;
+  const EventId made = host_->record(kCompute, reloc);
+  if (host_->behaviour().waits_behind_producer) host_->wait(options_.views_stream, made, reloc);
+  return made;
+}
+
 void RegionTape::collect(uint32_t param, const Grad& g) {
   if (options_.flat_grads) {
     const BufferId made_in = storages_[g.storage].buffer;
-    const Reloc reloc = direct() ? Reloc::none : Reloc::backward;
-    const EventId made = host_->record(kCompute, reloc);
-    if (host_->behaviour().waits_behind_producer) host_->wait(options_.views_stream, made, reloc);
+    const EventId made = made_early_.valid() ? std::exchange(made_early_, {}) : record_made();
     if (direct())
       hooks_->set_grad(param, made_in, g.view, made);
     else
