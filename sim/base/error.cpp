@@ -1,6 +1,23 @@
 #include "sim/base/error.h"
 
+#include <fmt/format.h>
+
 namespace shardsim {
+
+namespace {
+
+std::string printable(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (const auto u = static_cast<unsigned char>(c); u < 0x20 || u == 0x7F)
+      out += fmt::format("\\x{:02x}", u);
+    else
+      out += c;
+  }
+  return out;
+}
+
+}  // namespace
 
 std::string Error::text() const {
   std::string out;
@@ -11,8 +28,8 @@ std::string Error::text() const {
     out += " ";
   }
   out += "error: ";
-  out += what();
-  if (!hint_.empty()) out += "\n  hint: " + hint_;
+  out += printable(what());
+  if (!hint_.empty()) out += "\n  hint: " + printable(hint_);
   return out;
 }
 

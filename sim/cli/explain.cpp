@@ -67,7 +67,8 @@ struct Resident {
 
 // DeepSpeed's: bf16 parameters, fp32 master weights and moments of the rank's own, and the gradients
 // that it owns a part of, whole (stages 1 and 2).
-Resident resident_zero(const Plan& plan, const Training& t, int states) {
+Resident resident_zero(const Plan& plan, const Training& t) {
+  const int states = t.optimizer.name == Optimizer::Name::none ? 0 : 2;
   Resident r;
   int64_t own = 0;
   for (const Group& g : plan.groups) {
@@ -83,34 +84,25 @@ Resident resident_zero(const Plan& plan, const Training& t, int states) {
   return r;
 }
 
-// What a rank holds between the backward and the optimizer step, with PyTorch's padding, each
-// tensor rounded up to 512 bytes.
-Resident resident(const Plan& plan, const Training& t) {
-  Resident r;
-  const int64_t o = bytes_of(t.precision.storage);
-  const Optimizer& opt = t.optimizer;
-  const int states = opt.name == Optimizer::Name::none  ? 0
-                     : opt.name == Optimizer::Name::sgd ? (opt.momentum ? 1 : 0)
-                                                        : 2;
-  const bool fused = opt.implementation == Optimizer::Implementation::fused && states == 2;
-  if (is_zero(t.strategy)) return resident_zero(plan, t, states);
-  for (const Group& g : plan.groups) {
-    r.gradients += round_block(g.shard * o);
-    if (t.strategy == Strategy::fsdp1) {
-      r.parameters += round_block(g.shard * o);
-      if (!t.fsdp1.use_orig_params) {  // the optimizer sees one parameter
-        r.optimizer += states * round_block(g.shard * o);
-        if (fused) r.optimizer += round_block(4);
-        continue;
-      }
+// What a rank holds when the last step that was laid out ends, before gradients go: each tensor
+// rounded up to 512 bytes.
+Resident resident(const Schedule& schedule) {
+  std::array<Bytes, kCategories> live{}, held{};
+  LiveWalk walk;
+  schedule.for_each([&](const Instr& in, const Segment& segment) {
+    if (in.kind == Kind::Mark) {
+      const MarkInfo& mark = schedule.marks[in.a];
+      if (mark.step >= 0 && !mark.begins_step) held = live;
+      return;
     }
-    for (const ShardedParam& p : g.params) {
-      if (t.strategy != Strategy::fsdp1) r.parameters += round_block(p.shard * o);
-      r.optimizer += states * round_block(p.local * o);
-      if (fused) r.optimizer += round_block(4);
-    }
-  }
-  return r;
+    const int change = walk.change(in);
+    if (change == 0) return;
+    const Buffer& b = schedule.buffers[segment.buffer(in).v];
+    live[static_cast<size_t>(b.category)] += change * round_block(b.bytes);
+  });
+  const auto of = [&](Category c) { return held[static_cast<size_t>(c)]; };
+  return {of(Category::parameters), of(Category::gradients) + of(Category::unsharded_gradients),
+          of(Category::optimizer_state)};
 }
 
 // Rows that differ in their numbers only by a running index in the name stand once.
@@ -204,7 +196,8 @@ int explain(const std::string& path, const Context& context) {
   const std::vector<GroupRow> rows = group_rows(s.model, s.plan, t);
   const ModelFacts model = model_facts(scenario, s.model);
   const StepCounts counts = count(s.schedule);
-  const Resident held = resident(s.plan, t);
+  const Resident held =
+      is_zero(t.strategy) ? resident_zero(s.plan, t) : resident(s.schedule);
   int64_t padding = 0, empty = 0, uneven = 0;
   const bool whole = keeps_parameters_whole(t.strategy);
   for (const Group& g : s.plan.groups) {

@@ -1,5 +1,7 @@
 #include "sim/config/scenario.h"
 
+#include <algorithm>
+#include <charconv>
 #include <filesystem>
 
 #include "sim/config/cluster.h"
@@ -46,6 +48,31 @@ Options read_options(const Value& value) {
   return options;
 }
 
+// The place of the value at a path like "training.wrap.modules[1]", or of the nearest above it.
+Place place_of(Value value, std::string_view path) {
+  size_t at = 0;
+  while (at < path.size()) {
+    const size_t end = std::min(path.find_first_of(".[", at), path.size());
+    if (path[at] == '[') break;
+    std::optional<Value> next;
+    if (value.is_map()) next = Map(value, Map::any_key).find(path.substr(at, end - at));
+    if (!next) break;
+    value = *next;
+    at = end;
+    while (at < path.size() && path[at] == '[') {
+      const std::vector<Value> items = value.is_list() ? value.list("") : std::vector<Value>();
+      size_t i = 0;
+      const char* digits = path.data() + at + 1;
+      const auto [stop, problem] = std::from_chars(digits, path.data() + path.size(), i);
+      if (problem != std::errc() || i >= items.size()) return value.place();
+      value = items[i];
+      at = static_cast<size_t>(stop - path.data()) + 1;
+    }
+    if (at < path.size() && path[at] == '.') ++at;
+  }
+  return value.place();
+}
+
 }  // namespace
 
 Scenario parse_scenario(std::string_view text, const std::string& file) {
@@ -67,6 +94,7 @@ Scenario parse_scenario(std::string_view text, const std::string& file) {
   if (const std::optional<Value> v = map.find("options")) scenario.options = read_options(*v);
   if (const std::string why = too_large(scenario); !why.empty())
     root.fail("this scenario is too large: " + why);
+  scenario.place_of = [root](std::string_view key) { return place_of(root, key); };
   return scenario;
 }
 

@@ -28,7 +28,9 @@ Mesh read_mesh(const std::optional<Value>& value, int64_t world) {
   const Map map(*value, {"replicate", "shard", "tensor", "context", "expert", "pipeline"});
   for (std::string_view key : {"tensor", "context", "expert", "pipeline"}) {
     const std::optional<Value> v = map.find(key);
-    if (v && v->whole(1, world) != 1) v->fail("this build cannot play a size other than 1 yet");
+    if (v && v->whole(1, world) != 1)
+      v->fail("this build cannot play a size other than 1 yet",
+              "it plays replicate and shard; leave the others out");
   }
   if (const std::optional<Value> v = map.find("replicate")) mesh.replicate = v->whole(1, world);
   const std::optional<Value> shard = map.find("shard");
@@ -92,7 +94,8 @@ void read_wrap(const Value& value, const Architecture& model, const Mesh& mesh, 
                             bool required) -> std::optional<Value> {
     if (wrap.policy == policy && required) return map.at(key);
     if (wrap.policy != policy && map.has(key))
-      map.fail_key(key, fmt::format("only policy {} has this key", name));
+      map.fail_key(key, fmt::format("only policy {} has this key", name),
+                   fmt::format("leave it out, or use policy: {}", name));
     return map.find(key);
   };
   if (const auto v = only_for(WrapPolicy::every_k, "every_k", "every", true))
@@ -116,13 +119,15 @@ void read_wrap(const Value& value, const Architecture& model, const Mesh& mesh, 
       map.fail_key(key, fmt::format("a {} model has none", model.model_type));
   if (const std::optional<Value> v = map.find("head_reshard_after_forward")) {
     if (!wrap.head)
-      map.fail_key("head_reshard_after_forward", "needs head: true, a group of norm and head");
+      map.fail_key("head_reshard_after_forward", "needs head: true, a group of norm and head",
+                   "leave it out, or set head");
     fsdp2.head_reshard = read_reshard(*v, mesh);
   }
 }
 
 Micro read_micro(const Value& value) {
-  return value.choice<Micro>({{"each", Micro::each}, {"last", Micro::last}});
+  return value.choice<Micro>(
+      {{"each", Micro::each}, {"last", Micro::last}, {"never", Micro::never}});
 }
 
 void read_prefetch(const Value& value, Fsdp2Options& fsdp2) {
@@ -159,7 +164,8 @@ void read_fsdp2_placement(const Map& map, const Mesh& mesh, Fsdp2Options& fsdp2)
     if (const std::optional<Value> x = fields.find("async_op")) u.async_op = x->boolean();
     if (const std::optional<Value> x = fields.find("wait")) u.wait = x->boolean();
     if (fields.has("wait") && !u.async_op)
-      fields.fail_key("wait", "needs async_op: true, which makes handles to wait for");
+      fields.fail_key("wait", "needs async_op: true, which makes handles to wait for",
+                      "leave wait out, or set async_op");
   }
   if (const std::optional<Value> v = map.find("shard_placement"))
     for (const Value& entry : v->list("maps {parameter, dim}")) {
@@ -192,7 +198,8 @@ void read_fsdp2_placement(const Map& map, const Mesh& mesh, Fsdp2Options& fsdp2)
   if (const std::optional<Value> v = map.find("optimizer_state_dict")) {
     fsdp2.optimizer_state_dict = v->boolean();
     if (fsdp2.state_dict != SavedState::full && fsdp2.state_dict != SavedState::full_offload)
-      map.fail_key("optimizer_state_dict", "needs state_dict: full or full_offload");
+      map.fail_key("optimizer_state_dict", "needs state_dict: full or full_offload",
+                   "a sharded state dict is of the model only here");
   }
 }
 
@@ -238,7 +245,7 @@ void read_fsdp2(const Value& value, const Mesh& mesh, Fsdp2Options& fsdp2) {
   if (const std::optional<Value> v = map.find("requires_all_reduce"))
     fsdp2.requires_all_reduce = read_micro(*v);
   if (const std::optional<Value> v = map.find("is_last_backward"))
-    fsdp2.is_last_backward = read_micro(*v);
+    fsdp2.is_last_backward = v->choice<Micro>({{"each", Micro::each}, {"last", Micro::last}});
   if (const std::optional<Value> v = map.find("reshard_after_backward"))
     fsdp2.reshard_after_backward = read_micro(*v);
   if (const std::optional<Value> v = map.find("reduce_scatter_max_input_buffers"))
@@ -317,14 +324,12 @@ void read_checkpointing(const Value& value, Checkpointing& checkpointing) {
   if (checkpointing.mode == Mode::every_k)
     checkpointing.every = map.at("every").whole(1, kMostBlocks, "blocks 0, k, 2k, ...");
   else if (map.has("every"))
-    map.fail_key("every", "only mode every_k has this key");
+    map.fail_key("every", "only mode every_k has this key", "leave it out, or use mode: every_k");
   if (checkpointing.mode == Mode::none)
     for (std::string_view key : {"part", "around", "reentrant"})
-      if (map.has(key)) map.fail_key(key, "mode none has no checkpoint");
-  if (const std::optional<Value> v = map.find("part")) {
+      if (map.has(key)) map.fail_key(key, "mode none has no checkpoint", "use mode: full");
+  if (const std::optional<Value> v = map.find("part"))
     checkpointing.part = v->text("the name of a child of each block, as mlp");
-    checkpointing.part_place = v->place();
-  }
   if (const std::optional<Value> v = map.find("around")) checkpointing.around = v->boolean();
   if (checkpointing.around && !checkpointing.part.empty())
     map.fail_key("around", "a checkpoint around a part of a block is inside the wrapped block",
@@ -335,7 +340,8 @@ void read_checkpointing(const Value& value, Checkpointing& checkpointing) {
       map.fail_key("reentrant", "a reentrant checkpoint recomputes everything",
                    "PyTorch's selective checkpointing needs use_reentrant=False");
     if (checkpointing.reentrant && !checkpointing.part.empty())
-      map.fail_key("reentrant", "this build plays a reentrant checkpoint around whole blocks only");
+      map.fail_key("reentrant", "this build plays a reentrant checkpoint around whole blocks only",
+                   "leave out part");
   }
 }
 
@@ -357,16 +363,19 @@ void read_optimizer(const Value& value, Training& training) {
         .fail("PyTorch 2.15 has no fused SGD for sharded parameters",
               "its DTensor raises NotImplementedError at the first step; foreach and forloop work");
   if (const std::optional<Value> v = map.find("momentum")) {
-    if (optimizer.name != Name::sgd) map.fail_key("momentum", "only sgd has this key");
+    if (optimizer.name != Name::sgd)
+      map.fail_key("momentum", "only sgd has this key", "leave it out, or use name: sgd");
     optimizer.momentum = v->decimal(0, 1) != 0;
   }
   if (const std::optional<Value> v = map.find("in_backward")) {
     optimizer.in_backward = v->boolean();
     if (optimizer.in_backward && (optimizer.name != Name::sgd || optimizer.momentum ||
                                   optimizer.implementation != Implementation::foreach))
-      map.fail_key("in_backward", "this build plays only plain foreach sgd in backward");
+      map.fail_key("in_backward", "this build plays only plain foreach sgd in backward",
+                   "use {name: sgd, implementation: foreach} without momentum");
     if (optimizer.in_backward && map.has("clip_grad_norm"))
-      map.fail_key("in_backward", "there are no gradients left for clip_grad_norm");
+      map.fail_key("in_backward", "there are no gradients left for clip_grad_norm",
+                   "leave one of the two out");
   }
   if (const std::optional<Value> v = map.find("zero_grad"))
     optimizer.set_to_none = v->choice<bool>({{"none", true}, {"keep", false}});
@@ -380,9 +389,6 @@ void read_loss(const Value& value, const Architecture& model, Training& training
     if (!has_cross_entropy(model.family))
       map.fail_key("chunks", "only the loss of a decoder is computed in slices of the sequence");
     training.loss_chunks = v->whole(1, training.seq_len, "slices of the sequence");
-    if (training.loss_chunks > 1 && training.micro_batch > 1)
-      v->fail("this build cannot play slices of more than one sequence yet",
-              "with micro_batch 1 it can");
   }
   if (const std::optional<Value> v = map.find("float_logits")) {
     if (!has_cross_entropy(model.family))
@@ -411,7 +417,8 @@ void read_strategy(const Map& map, int64_t world, Training& training) {
   training.strategy = found->second;
   for (const std::string_view key : {"fsdp1", "fsdp2"})
     if (map.has(key) && !value.is_word(key))
-      map.fail_key(key, fmt::format("only strategy {} has this section", key));
+      map.fail_key(key, fmt::format("only strategy {} has this section", key),
+                   fmt::format("leave it out, or use strategy: {}", key));
   if (map.has("zero") && !is_zero(training.strategy))
     map.fail_key("zero", "only strategies zero1, zero2 and zero3 have this section");
   if (keeps_parameters_whole(training.strategy) && map.has("wrap"))
@@ -453,7 +460,6 @@ void read_pytorch(const Map& map, Training& training) {
       if (!training.allocator.empty()) training.allocator += ",";
       training.allocator += fmt::format("{}:{}", key, text);
     }
-    training.allocator_place = v->place();
   }
   map.cannot_play("ddp");
 }
@@ -462,36 +468,55 @@ void read_pytorch(const Map& map, Training& training) {
 void refuse_combinations(const Map& map, const Training& t) {
   const Fsdp2Options& f = t.fsdp2;
   const Precision& p = t.precision;
+  const auto refuse = [&](std::string_view section, std::string_view key, const std::string& what,
+                          const std::string& hint) {
+    Map(map.at(section), Map::any_key).fail_key(key, what, hint);
+  };
   if (keeps_parameters_whole(t.strategy) && (p.compute || p.reduce || p.output))
     map.at("precision")
         .fail("parameters that stay whole compute in the type they are stored in",
               "storage is the only key of precision here");
   if (t.strategy != Strategy::fsdp2 && !t.precision.keep.empty())
-    map.at("precision").fail("only strategy fsdp2 has keep, param_dtype_override_fn");
+    refuse("precision", "keep", "only strategy fsdp2 has param_dtype_override_fn",
+           "MixedPrecision has one param_dtype for all of a unit");
   if (t.strategy != Strategy::fsdp2 && t.optimizer.in_backward)
-    map.at("optimizer").fail("this build plays in_backward only with strategy fsdp2");
-  if (t.pytorch == "2.7" &&
-      (!f.second_mesh.patterns.empty() || f.manual_finalization != ManualFinalization::no))
-    map.at("fsdp2").fail("PyTorch 2.7 has neither second_mesh nor manual_finalization");
+    refuse("optimizer", "in_backward", "this build plays it only with strategy fsdp2",
+           "leave it out: the optimizer steps after backward");
+  if (t.strategy == Strategy::fsdp1 && t.fsdp1.keep_low_precision_grads && p.compute &&
+      *p.compute != p.storage) {
+    const Optimizer& o = t.optimizer;
+    const bool foreach = o.implementation == Optimizer::Implementation::foreach;
+    const bool adam = o.name == Optimizer::Name::adamw || o.name == Optimizer::Name::adam;
+    if (adam || (o.name == Optimizer::Name::sgd && foreach && !t.behaviour().foreach_sgd_mixes))
+      refuse("fsdp1", "keep_low_precision_grads",
+             fmt::format("the optimizer takes no {} gradients of {} parameters",
+                         name_of(*p.compute), name_of(p.storage)),
+             adam ? "PyTorch raises RuntimeError (expected dtype float but got another); use sgd"
+                  : "PyTorch 2.7's foreach SGD raises RuntimeError; use implementation: forloop");
+  }
+  if (t.pytorch == "2.7" && !f.second_mesh.patterns.empty())
+    refuse("fsdp2", "second_mesh", "PyTorch 2.7 has none", "use pytorch: \"2.15\"");
+  if (t.pytorch == "2.7" && f.manual_finalization != ManualFinalization::no)
+    refuse("fsdp2", "manual_finalization", "PyTorch 2.7 has none", "use pytorch: \"2.15\"");
   if (t.pytorch == "2.7" && !t.precision.keep.empty())
-    map.at("precision").fail("PyTorch 2.7 has no keep, param_dtype_override_fn");
+    refuse("precision", "keep", "PyTorch 2.7 has no param_dtype_override_fn",
+           "use pytorch: \"2.15\"");
   if (f.cpu_offload != CpuOffload::none && t.clip_grad_norm > 0)
-    map.at("optimizer")
-        .fail("clip_grad_norm does not go with fsdp2.cpu_offload",
-              "PyTorch raises RuntimeError: NCCL cannot reduce norms that are on the host");
+    refuse("optimizer", "clip_grad_norm", "it does not go with fsdp2.cpu_offload",
+           "PyTorch raises RuntimeError: NCCL cannot reduce norms that are on the host");
   if (!f.ignored_params.empty() && t.optimizer.name != Optimizer::Name::none &&
       t.optimizer.implementation != Optimizer::Implementation::forloop)
-    map.at("fsdp2").fail("ignored_params needs optimizer: {implementation: forloop}",
-                         "PyTorch's foreach and fused optimizers refuse DTensors beside plain "
-                         "tensors (RuntimeError: got mixed torch.Tensor and DTensor)");
+    refuse("fsdp2", "ignored_params", "it needs optimizer: {implementation: forloop}",
+           "PyTorch's foreach and fused optimizers refuse DTensors beside plain tensors "
+           "(RuntimeError: got mixed torch.Tensor and DTensor)");
   if (!f.ignored_params.empty() && (t.clip_grad_norm > 0 || f.cpu_offload != CpuOffload::none))
-    map.at("fsdp2").fail(
-        "this build cannot play ignored_params with cpu_offload or clip_grad_norm");
+    refuse("fsdp2", "ignored_params",
+           "this build cannot play it with cpu_offload or clip_grad_norm", "leave one of them out");
   if (f.optimizer_state_dict &&
       (t.optimizer.name == Optimizer::Name::none || t.optimizer.in_backward ||
        (t.optimizer.name == Optimizer::Name::sgd && !t.optimizer.momentum)))
-    map.at("fsdp2").fail("optimizer_state_dict needs an optimizer with a state",
-                         "adamw, adam, or sgd with momentum");
+    refuse("fsdp2", "optimizer_state_dict", "it needs an optimizer with a state",
+           "adamw, adam, or sgd with momentum");
 }
 
 }  // namespace
@@ -542,13 +567,8 @@ Training read_training(const Value& value, const Architecture& model, int64_t wo
       training.frozen.push_back(pattern.text("* stands for any run of characters: \"*.mlp.*\""));
   if (const std::optional<Value> v = map.find("evaluate_after"))
     training.evaluate_after = v->boolean();
-  if (map.has("wrap")) training.wrap_place = map.at("wrap").place();
-  if (map.has("fsdp2")) training.fsdp2_place = map.at("fsdp2").place();
-  if (map.has("fsdp1")) training.fsdp1_place = map.at("fsdp1").place();
-  if (map.has("precision")) training.precision_place = map.at("precision").place();
   if (is_zero(training.strategy)) read_zero(map, training);
   refuse_combinations(map, training);
-  if (map.has("frozen")) training.frozen_place = map.at("frozen").place();
   return training;
 }
 

@@ -92,7 +92,9 @@ bool Machine::allocate(BufferId id, const Buffer& buffer, Time& host, Trace& tra
   f.buffer = id.v;
   f.marks = static_cast<uint32_t>(trace.marks.size());
   f.requested = buffer.bytes;
-  f.missing = oom.tried - oom.free;
+  const Bytes room = oom.allowed ? std::min(oom.free, *oom.allowed - oom.reserved) : oom.free;
+  f.missing = oom.tried - room;
+  f.active_peak = allocator_->statistics().peak(AllocatorStatistics::active_bytes);
   f.reserved = oom.reserved;
   f.message = oom.text();
   trace.out_of_memory = std::move(f);

@@ -71,6 +71,7 @@ class Parser {
   AllocatorSettings parse() {
     while (at_ < tokens_.size()) {
       option(next());
+      option_.clear();
       if (at_ < tokens_.size()) expect(",");
     }
     if (out_.max_non_split_rounding == 0) out_.max_non_split_rounding = out_.large_segment;
@@ -78,7 +79,9 @@ class Parser {
   }
 
  private:
+  // The key of the Error is the option that was being read.
   [[noreturn]] void fail(const std::string& what, const std::string& hint = {}) const {
+    if (!option_.empty()) throw Error::at(option_, what, hint);
     throw Error(fmt::format("allocator settings '{}': {}", text_, what), {}, hint);
   }
   std::string next() {
@@ -91,29 +94,29 @@ class Parser {
     if (got != token) fail(fmt::format("expected '{}', got '{}'", token, got));
   }
 
-  int64_t whole(const std::string& key, const std::string& word) const {
+  int64_t whole(const std::string& word) const {
     int64_t n = 0;
     const auto [end, problem] = std::from_chars(word.data(), word.data() + word.size(), n);
     if (problem != std::errc() || end != word.data() + word.size() || n < 0)
-      fail(fmt::format("{}: expected a whole number, got '{}'", key, word));
+      fail(fmt::format("expected a whole number, got '{}'", word));
     return n;
   }
-  double number(const std::string& key, const std::string& word) const {
+  double number(const std::string& word) const {
     double x = 0;
     const auto [end, problem] = std::from_chars(word.data(), word.data() + word.size(), x);
     if (problem != std::errc() || end != word.data() + word.size() || !std::isfinite(x))
-      fail(fmt::format("{}: expected a number, got '{}'", key, word));
+      fail(fmt::format("expected a number, got '{}'", word));
     return x;
   }
-  bool truth(const std::string& key) {
+  bool truth() {
     const std::string word = next();
     if (word != "True" && word != "False")
-      fail(fmt::format("{}: expected True or False, got '{}'", key, word));
+      fail(fmt::format("expected True or False, got '{}'", word));
     return word == "True";
   }
-  Bytes mebibytes(const std::string& key, int64_t least) {
-    const int64_t n = whole(key, next());
-    if (n < least) fail(fmt::format("{}: must be at least {}, got {}", key, least, n));
+  Bytes mebibytes(int64_t least) {
+    const int64_t n = whole(next());
+    if (n < least) fail(fmt::format("must be at least {}, got {}", least, n));
     return std::min(n, INT64_MAX / kMiB) * kMiB;
   }
 
@@ -121,34 +124,32 @@ class Parser {
     const bool known = std::find(kOptions.begin(), kOptions.end(), key) != kOptions.end();
     if (!known)
       fail(fmt::format("there is no option '{}'", key), spelling_hint(key, kOptions, "options"));
+    option_ = key;
     expect(":");
     if (key == "max_split_size_mb") {
-      out_.max_split = mebibytes(key, out_.large_segment / kMiB);
+      out_.max_split = mebibytes(out_.large_segment / kMiB);
     } else if (key == "max_non_split_rounding_mb") {
-      out_.max_non_split_rounding = mebibytes(key, out_.large_segment / kMiB);
+      out_.max_non_split_rounding = mebibytes(out_.large_segment / kMiB);
     } else if (key == "large_segment_size_mb") {
-      out_.large_segment = mebibytes(key, kMinLargeSegment / kMiB + 1);
+      out_.large_segment = mebibytes(kMinLargeSegment / kMiB + 1);
     } else if (key == "garbage_collection_threshold") {
-      out_.gc_threshold = number(key, next());
-      if (!(out_.gc_threshold > 0 && out_.gc_threshold < 1))
-        fail(fmt::format("{}: must be above 0 and below 1", key));
+      out_.gc_threshold = number(next());
+      if (!(out_.gc_threshold > 0 && out_.gc_threshold < 1)) fail("must be above 0 and below 1");
     } else if (key == "per_process_memory_fraction") {
-      out_.memory_fraction = number(key, next());
-      if (!(out_.memory_fraction >= 0 && out_.memory_fraction <= 1))
-        fail(fmt::format("{}: must be from 0 to 1", key));
+      out_.memory_fraction = number(next());
+      if (!(out_.memory_fraction >= 0 && out_.memory_fraction <= 1)) fail("must be from 0 to 1");
     } else if (key == "expandable_segments") {
-      out_.expandable = truth(key);
+      out_.expandable = truth();
     } else if (key == "roundup_power2_divisions") {
-      divisions(key);
+      divisions();
     } else if (key == "expandable_segments_reserve") {
-      reserve(key);
+      reserve();
     } else if (key == "backend") {
       const std::string word = next();
       if (word != "native")
-        fail(fmt::format("backend: '{}' is not simulated", word),
-             "the caching allocator is backend:native");
+        fail(fmt::format("'{}' is not simulated", word), "the caching allocator is backend:native");
     } else if (key == "throw_on_cudamalloc_oom") {
-      if (truth(key)) fail("throw_on_cudamalloc_oom:True is not simulated");
+      if (truth()) fail("True is not simulated");
     } else {
       skip();  // pinned memory, locks and graphs: nothing that this allocator holds
     }
@@ -163,29 +164,29 @@ class Parser {
     }
   }
 
-  void reserve(const std::string& key) {
+  void reserve() {
     std::string word = next();
     const bool gib = !word.empty() && (word.back() == 'G' || word.back() == 'g');
     if (gib) word.pop_back();
-    const double x = number(key, word);
-    if (!(x > 0)) fail(fmt::format("{}: must be above 0", key));
+    const double x = number(word);
+    if (!(x > 0)) fail("must be above 0");
     if (gib)
       out_.range_bytes = static_cast<Bytes>(std::min(x, 1e9) * static_cast<double>(kGiB));
     else
       out_.range_fraction = x;
   }
 
-  int64_t division(const std::string& key, const std::string& word, bool zero_too) {
-    const int64_t n = whole(key, word);
+  int64_t division(const std::string& word, bool zero_too) {
+    const int64_t n = whole(word);
     if (!(n == 0 && zero_too) && !std::has_single_bit(static_cast<uint64_t>(n)))
-      fail(fmt::format("{}: divisions are powers of two, got {}", key, n));
+      fail(fmt::format("divisions are powers of two, got {}", n));
     return n;
   }
 
-  void divisions(const std::string& key) {
+  void divisions() {
     auto& slots = out_.roundup_divisions;
     if (!peek("[")) {
-      slots.fill(division(key, next(), false));
+      slots.fill(division(next(), false));
     } else {
       next();
       bool first = true;
@@ -193,14 +194,14 @@ class Parser {
       while (!peek("]")) {
         const std::string boundary = next();
         expect(":");
-        const int64_t value = division(key, next(), true);
+        const int64_t value = division(next(), true);
         if (boundary == ">") {
           std::fill(slots.begin() + static_cast<std::ptrdiff_t>(std::min(last + 1, slots.size())),
                     slots.end(), value);
         } else {
-          const auto mb = static_cast<uint64_t>(whole(key, boundary));
+          const auto mb = static_cast<uint64_t>(whole(boundary));
           if (!std::has_single_bit(mb))
-            fail(fmt::format("{}: intervals begin at powers of two, got {}", key, boundary));
+            fail(fmt::format("intervals begin at powers of two, got {}", boundary));
           const size_t slot =
               std::min(static_cast<size_t>(std::bit_width(mb) - 1), slots.size() - 1);
           if (first)
@@ -217,6 +218,7 @@ class Parser {
   }
 
   std::string_view text_;
+  std::string option_;  // that is being read
   std::vector<std::string> tokens_;
   size_t at_ = 0;
   AllocatorSettings out_;

@@ -326,6 +326,7 @@ void CachingAllocator::free_block(uint32_t b) {
   const int pool = pool_of(blocks_[b].shelf);
   const Bytes size = blocks_[b].size, requested = blocks_[b].requested;
   const uint32_t slot = blocks_[b].slot;
+  if (log_ != nullptr) log_->freed(blocks_[b].address, slot);
   blocks_[b].state = BlockState::free;
   int64_t blocks = 0;
   Bytes bytes = 0;

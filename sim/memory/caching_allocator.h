@@ -78,6 +78,8 @@ class AllocatorLog {
  public:
   virtual ~AllocatorLog() = default;
   virtual void segment(const SegmentEvent& event) = 0;
+  // A block has become free: behind the streams that used it, if others did.
+  virtual void freed(int64_t /*address*/, uint32_t /*slot*/) {}
 };
 
 // The device as cudaMalloc sees it. Both are multiples of a page in practice.

@@ -75,6 +75,7 @@ struct Architecture {
   LinearShape root_first, root_last;  // stack: out 0 = absent
   bool root_first_bias = false, root_last_bias = false;
   std::vector<LinearShape> unused;    // stack: linears of the root that forward does not call
+  std::vector<int64_t> buffers;       // stack: of the root, by elements
   std::vector<int64_t> root_vectors;  // vectors: the root's own, after the blocks
 };
 

@@ -377,12 +377,12 @@ void freeze(Model& model, const std::vector<std::string>& patterns) {
   }
   for (size_t p = 0; p < patterns.size(); ++p)
     if (!used[p])
-      throw Error("frozen: no parameter matches '" + patterns[p] + "'", {},
-                  "* stands for any run of characters: \"*.mlp.*\"");
+      throw Error::at(element("training.frozen", p), "no parameter matches '" + patterns[p] + "'",
+                      "* stands for any run of characters: \"*.mlp.*\"");
   if (std::all_of(model.params.begin(), model.params.end(),
                   [](const Param& p) { return p.frozen; }))
-    throw Error("frozen: every parameter matches, and nothing is left to train", {},
-                "PyTorch's backward raises: the loss does not require a gradient");
+    throw Error::at("training.frozen", "every parameter matches, and nothing is left to train",
+                    "PyTorch's backward raises: the loss does not require a gradient");
 }
 
 }  // namespace shardsim

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "sim/base/error.h"
 #include "sim/model/op_kinds.h"
 #include "sim/model/op_writer.h"
 
@@ -133,10 +134,9 @@ void attention(OpCode& c, const OpShape& s, const OpContext& x) {
     b.free(temp(0));
   } else {
     if (grouped && !x.behaviour->fuses_fp32_grouped)
-      throw Error(
-          "precision: this build cannot play attention in fp32 with fewer key-value heads than "
-          "heads",
-          {},
+      throw Error::at(
+          "training.precision",
+          "this build cannot play attention in fp32 with fewer key-value heads than heads",
           "PyTorch 2.7 computes it operator by operator; use compute: bf16, or model.repeat_kv");
     const bool seeds = !x.behaviour->seeds_on_host;
     if (seeds) {

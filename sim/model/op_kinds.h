@@ -30,6 +30,7 @@ void activation(OpCode& c, const OpShape& s, const OpContext& x, const char* nam
                 const char* backward);
 void mul(OpCode& c, const OpShape& s, const OpContext& x);
 void add(OpCode& c, const OpShape& s, const OpContext& x);
+void dense(OpCode& c, const OpShape& s, const OpContext& x);
 void cast_param(OpCode& c, const OpShape& s, const OpContext& x);
 void cast(OpCode& c, const OpShape& s, const OpContext& x);
 

@@ -10,11 +10,12 @@ void linear(OpCode& c, const OpShape& s, const OpContext& x) {
   const Weight weight = weight_of(x, 0), bias = weight_of(x, 1);
   const DType t = weight.type;
   if (x.in[0] != t)
-    throw Error("precision: a linear's weight is " + std::string(name_of(t)) + " and its input " +
-                    std::string(name_of(x.in[0])),
-                {},
-                "PyTorch raises RuntimeError (mat1 and mat2 must have the same dtype); see "
-                "precision.keep, fsdp2.ignored_params and precision.cast_forward_inputs");
+    throw Error::at("training.precision",
+                    "a linear's weight is " + std::string(name_of(t)) + " and its input " +
+                        std::string(name_of(x.in[0])),
+                    "PyTorch raises RuntimeError (mat1 and mat2 must have the same dtype); what "
+                    "decides: storage, compute, cast_forward_inputs, input_dtype; with fsdp2 also "
+                    "keep and fsdp2.ignored_params");
   const int64_t e = bytes_of(t);
   c.out = t;
   Writer f(c.forward);
@@ -25,6 +26,7 @@ void linear(OpCode& c, const OpShape& s, const OpContext& x) {
   if (!s.bias && keeps_weight) c.saved.push_back(input(1));
   if (weight.grad) c.saved.push_back(input(0));
   if (s.bias && keeps_weight) c.saved.push_back(input(1));
+  c.saves_parameter = !weight.is_input && x.in_grad[0];
   c.gradient_is_view = !s.matrix_input;
   Writer b(c.backward);
   // An expanded gradient is made dense before each product that reads it.

@@ -45,10 +45,14 @@ void cross_entropy(OpCode& c, const OpShape& s, const OpContext& x) {
   const int64_t w = cast ? 4 : e;
   c.out = cast ? DType::fp32 : x.in[0];
   Writer f(c.forward), b(c.backward);
-  const uint8_t wide = extra(0), lsm = extra(1), total = extra(2);
+  const uint8_t wide = extra(0), lsm = extra(1), total = extra(2), ids = extra(3);
   if (cast) {
     f.alloc(wide, 4 * n);
     f.pointwise("cast", (e + 4) * n, 4 * n);
+  }
+  if (s.sliced) {
+    f.alloc(ids, 8 * s.rows);
+    f.kernel("copy", KernelClass::strided, 16 * s.rows);
   }
   f.alloc(lsm, w * n);
   f.kernel("log_softmax", KernelClass::softmax, 2 * w * n, 5 * n);
@@ -57,10 +61,12 @@ void cross_entropy(OpCode& c, const OpShape& s, const OpContext& x) {
   f.kernel("nll_loss", KernelClass::reduction, 12 * s.rows);
   if (cast) f.free(wide);
   c.saved = {kept(lsm), kept(total)};
+  if (s.sliced) c.saved.push_back(kept(ids));
   const uint8_t nll = temp(0), grad = cast ? temp(1) : uint8_t{0};
   b.alloc(nll, w * n);
   b.zeros(x, w * n);
   b.kernel("nll_loss_backward", KernelClass::pointwise, 12 * s.rows);
+  if (s.sliced) b.release(2);
   b.release(1);
   b.alloc(grad, w * n);
   b.kernel("log_softmax_backward", KernelClass::softmax, 3 * w * n, 4 * n);

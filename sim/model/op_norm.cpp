@@ -156,11 +156,10 @@ void rms_norm(OpCode& c, const OpShape& s, const OpContext& x) {
   const bool written_out = s.norm == NormForm::hf;
   const bool mixed = in != weight.type;
   if (written_out && mixed)
-    throw Error(
-        "precision: norm: hf multiplies its " + std::string(name_of(in)) +
-            " activations with a weight of " + std::string(name_of(x.param)) +
-            ", and hands on fp32",
-        {},
+    throw Error::at(
+        "training.precision",
+        "norm: hf multiplies its " + std::string(name_of(in)) + " activations with a weight of " +
+            std::string(name_of(x.param)) + ", and hands on fp32",
         "PyTorch's next linear raises RuntimeError (mat1 and mat2 differ in type); use norm: "
         "fused, or leave the norms out of precision.keep and fsdp2.ignored_params");
   if (mixed && e == 2 && x.param == DType::fp32) return composed_rms_norm(c, s, x);

@@ -29,6 +29,7 @@ OpCode op_code(OpKind kind, const OpShape& s, const OpContext& x) {
     case OpKind::fused_loss: op::fused_loss(c, s, x); break;
     case OpKind::sum: op::sum(c, s, x); break;
     case OpKind::bag: op::bag(c, s, x); break;
+    case OpKind::dense: op::dense(c, s, x); break;
     case OpKind::mean: op::mean(c, s, x); break;
     case OpKind::scale: op::scale(c, s, x); break;
   }

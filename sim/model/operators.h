@@ -35,6 +35,7 @@ enum class OpKind : uint8_t {
   mul,
   add,
   split_qkv,      // three views of one tensor
+  dense,          // a copy of a slice, rows apart, with its rows together
   cast,           // to dtype `to`; the tensor itself where it has it already
   cast_param,     // p0, `in` elements, to dtype `to`: autocast's copy
   cross_entropy,  // mean over tokens, of logits
@@ -59,6 +60,7 @@ struct OpShape {
   bool scale = false;
   bool autocast = false;  // cross_entropy: under autocast
   int64_t chunks = 1;     // fused_loss
+  bool sliced = false;    // cross_entropy: its ids are a slice, rows apart, and are copied
 };
 
 // Types and gradients that hold where the operator runs.
@@ -118,6 +120,7 @@ struct OpCode {
   // What autograd keeps, in the order release_variables frees it: 0..2 an input, 16 + slot a forward
   // slot (output or extra).
   std::vector<uint8_t> saved;
+  bool saves_parameter = false;  // a linear's weight, for its input's gradient
   // The gradient of every input that has no slot of its own is the incoming one (add, view).
   bool passes_gradient = false;
   bool gradient_is_view = false;      // gradients of the inputs are views (a linear on a 3-D input)

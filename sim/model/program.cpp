@@ -469,8 +469,15 @@ void decoder(Program& program, const Model& model, const ProgramInput& in) {
     for (int64_t begin = 0; begin < z.seq; begin += size, ++chunk) {
       const int64_t rows = z.batch * std::min(size, z.seq - begin);
       if (chunk == 0 || begin + size > z.seq) {
-        head = add(single(OpKind::linear, features(rows, a.hidden, a.vocab), {0, -1}));
+        // A slice of several sequences has its rows apart: what reads it as one matrix copies it.
+        const bool apart = z.batch > 1;
+        ClassBuilder b;
+        const OpShape slice = features(rows, a.hidden, a.hidden);
+        const int16_t h = apart ? b.run(OpKind::dense, slice, {0, -1, -1}, {-1, -1}) : 0;
+        head = add(b.finish(
+            b.run(OpKind::linear, features(rows, a.hidden, a.vocab), {h, -1, -1}, {0, -1})));
         OpShape loss = features(rows, a.vocab, 1);
+        loss.sliced = apart;
         loss.to = in.float_loss ? DType::fp32 : DType::bf16;
         cross_entropy = add(single(OpKind::cross_entropy, loss));
       }

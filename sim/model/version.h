@@ -24,7 +24,7 @@ struct Behaviour {
   bool seeds_on_host = false;      // efficient attention's, where nothing is dropped
   bool sorts_whole_ids = false;    // embedding's backward sorts by all 64 bits of an id
   bool small_foreach = false;      // a foreach launch has 4 KiB of arguments [19]
-  bool foreach_sgd_mixes = true;   // parameters and gradients may differ in type [22]
+  bool foreach_sgd_mixes = true;   // takes parameters and gradients of different types [22]
 
   // Autograd, where streams differ.
   bool waits_behind_producer = false;  // for a gradient, as soon as it is made [5]

@@ -15,7 +15,8 @@ struct ParamPolicy {
   bool ignored = false;
   bool second_mesh = false;
   bool keeps_dtype = false;
-  int dim = 0;  // that is sharded
+  int dim = 0;             // that is sharded
+  int32_t placement = -1;  // the entry of shard_placement that says so
 };
 
 // By parameter; a tied name has the policy of the parameter it shares. Throws Error where a pattern

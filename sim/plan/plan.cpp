@@ -31,9 +31,10 @@ void resolve_reshard(ShardState& s, const Reshard& r, int64_t ranks) {
     case Reshard::Kind::no: s.reshard = r.kind; break;
     case Reshard::Kind::to:
       if (r.ranks < 1 || ranks % r.ranks != 0)
-        throw Error("fsdp2.reshard_after_forward: " + std::to_string(r.ranks) +
-                        " does not divide the shard group's " + std::to_string(ranks) + " ranks",
-                    {}, "PyTorch raises ValueError; use a factor of the shard mesh size");
+        throw Error::at("training.fsdp2.reshard_after_forward",
+                        std::to_string(r.ranks) + " does not divide the shard group's " +
+                            std::to_string(ranks) + " ranks",
+                        "PyTorch raises ValueError; use a factor of the shard mesh size");
       // 1 means False (with a logged warning), W means True.
       s.reshard = r.ranks == 1       ? Reshard::Kind::no
                   : r.ranks == ranks ? Reshard::Kind::yes
@@ -50,6 +51,15 @@ std::string children_of(const Model& model, ModuleId m) {
                                             ? model.modules[c].name
                                             : std::to_string(model.modules[c].index));
   return out;
+}
+
+void check_part(const Model& model, const Checkpointing& c) {
+  if (c.part.empty()) return;
+  for (ModuleId b : model.blocks)
+    if (const ModuleId m = model.child(b, c.part); !m.valid() || !model.modules[m.v].callable())
+      throw Error::at("training.activation_checkpointing.part",
+                      "module '" + model.module_name(b) + "' has no child module '" + c.part + "'",
+                      "its children are " + children_of(model, b));
 }
 
 }  // namespace
@@ -85,7 +95,20 @@ Bytes all_gather_bytes(const Group& g, const Precision& p) {
   return g.params.empty() || g.flat > 0 ? g.padded() * bytes_of(compute_dtype(p)) : g.ranks * shard;
 }
 
+Bytes reduce_scatter_bytes(const Group& g, const Model& model, const Training& t) {
+  int64_t shard = 0;
+  bool trains = false;
+  for (const ShardedParam& q : g.params) {
+    if (model.params[q.id.v].frozen) continue;
+    trains = true;
+    shard += q.shard;
+  }
+  if (t.strategy == Strategy::fsdp1) shard = trains ? g.shard : 0;
+  return g.ranks * shard * bytes_of(reduce_dtype(t));
+}
+
 Plan build_plan(const Model& model, const Training& training) {
+  check_part(model, training.checkpointing);
   if (training.strategy == Strategy::fsdp1) return build_plan_fsdp1(model, training);
   if (keeps_parameters_whole(training.strategy)) return build_plan_whole(model, training);
   if (is_zero(training.strategy)) return build_plan_zero(model, training);
@@ -95,12 +118,6 @@ Plan build_plan(const Model& model, const Training& training) {
   plan.state_of.assign(model.modules.size(), -1);
   plan.group_of_param.assign(model.params.size(), -1);
 
-  if (const Checkpointing& c = training.checkpointing; !c.part.empty())
-    for (ModuleId b : model.blocks)
-      if (const ModuleId m = model.child(b, c.part); !m.valid() || !model.modules[m.v].callable())
-        throw Error("training.activation_checkpointing.part: module '" + model.module_name(b) +
-                        "' has no child module '" + c.part + "'",
-                    c.part_place, "its children are " + children_of(model, b));
   const std::vector<ParamPolicy> policies = param_policies(model, training);
   const Fsdp2Options& f = training.fsdp2;
   const std::vector<WrapCall> calls = wrap_calls(model, training);
@@ -118,8 +135,8 @@ Plan build_plan(const Model& model, const Training& training) {
     managed.clear();
     for (ModuleId m : call.modules) {
       if (plan.state_of[m.v] >= 0)
-        throw Error("wrap: module '" + model.module_name(m) + "' is wrapped twice", {},
-                    "fully_shard may be called once on a module; make the patterns disjoint");
+        throw Error::at("training.wrap", "module '" + model.module_name(m) + "' is wrapped twice",
+                        "fully_shard may be called once on a module; make the patterns disjoint");
       collect(model, m, plan.state_of, true, managed);
     }
     // One group for each mesh, in the order in which their first parameters come.
@@ -133,10 +150,10 @@ Plan build_plan(const Model& model, const Training& training) {
         const uint32_t shared = p.alias.valid() ? p.alias.v : i;
         if (plan.group_of_param[shared] >= first) continue;  // a second name in the same group
         if (plan.group_of_param[shared] >= 0)
-          throw Error(
-              "wrap: parameter '" + model.param_name({i}) + "' shares its storage with '" +
+          throw Error::at(
+              "training.wrap",
+              "parameter '" + model.param_name({i}) + "' shares its storage with '" +
                   model.param_name({shared}) + "', which is in another group",
-              {},
               "PyTorch 2.15: \"... is shared with a parameter already managed by another FSDP "
               "group. For "
               "shared/tied parameters, use fully_shard([module_a, module_b]) to place them in the "
@@ -164,14 +181,13 @@ Plan build_plan(const Model& model, const Training& training) {
         g.shard += q.shard;
         g.numel += q.numel;
         if (s.reshard == Reshard::Kind::to && (policy.second_mesh || policy.dim > 0))
-          throw Error("fsdp2.reshard_after_forward: a number of ranks does not go with '" +
-                          model.param_name({i}) +
-                          (policy.dim > 0 ? "', which is sharded on another dimension than 0"
-                                          : "', which is on a second mesh"),
-                      {},
-                      policy.dim > 0
-                          ? "PyTorch 2.15 raises IndexError in backward; use true or false"
-                          : "this build cannot play it; use true or false");
+          throw Error::at("training.fsdp2.reshard_after_forward",
+                          "a number of ranks does not go with '" + model.param_name({i}) +
+                              (policy.dim > 0 ? "', which is sharded on another dimension than 0"
+                                              : "', which is on a second mesh"),
+                          policy.dim > 0
+                              ? "PyTorch 2.15 raises IndexError in backward; use true or false"
+                              : "this build cannot play it; use true or false");
       }
     }
     for (ModuleId m : call.modules) plan.state_of[m.v] = static_cast<int32_t>(index);
@@ -204,7 +220,8 @@ Plan build_plan(const Model& model, const Training& training) {
     s.requires_all_reduce = f.requires_all_reduce;
     s.reshard_after_backward = f.reshard_after_backward;
   }
-  for (const std::string& pattern : f.unshard_before.patterns) {
+  for (size_t i = 0; i < f.unshard_before.patterns.size(); ++i) {
+    const std::string& pattern = f.unshard_before.patterns[i];
     bool used = false;
     for (uint32_t s = 0; s < plan.states.size(); ++s)
       for (ModuleId m : plan.states[s].modules) {
@@ -215,10 +232,12 @@ Plan build_plan(const Model& model, const Training& training) {
           plan.unshard_before.push_back(s);
       }
     if (!used)
-      throw Error("fsdp2.unshard_before: no wrapped module matches '" + pattern + "'", {},
-                  "names are those of `shardsim explain`");
+      throw Error::at(element("training.fsdp2.unshard_before.modules", i),
+                      "no wrapped module matches '" + pattern + "'",
+                      "names are those of `shardsim explain`");
   }
-  for (const StateSetting& setting : training.fsdp2.settings) {
+  for (size_t i = 0; i < f.settings.size(); ++i) {
+    const StateSetting& setting = f.settings[i];
     bool used = false;
     for (ShardState& s : plan.states)
       for (ModuleId m : s.modules) {
@@ -236,8 +255,9 @@ Plan build_plan(const Model& model, const Training& training) {
           s.reduce_unused = *setting.reduce_scatter_unused_params;
       }
     if (!used && !setting.may_match_nothing)
-      throw Error("fsdp2.settings: no wrapped module matches '" + setting.pattern + "'", {},
-                  "names are those of `shardsim explain`");
+      throw Error::at(element("training.fsdp2.settings", i) + ".module",
+                      "no wrapped module matches '" + setting.pattern + "'",
+                      "names are those of `shardsim explain`");
   }
 
   // Explicit prefetch over the blocks, as the recorder sets it.

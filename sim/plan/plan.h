@@ -84,10 +84,9 @@ inline DType compute_dtype(const ShardedParam& q, const Precision& p) {
 }
 
 // Bytes of a group's collectives: the whole gathered tensor in compute type (bytes where parameters
-// differ in it), the whole reduced tensor in reduce type.
+// differ in it), the whole reduced tensor in reduce type. Frozen parameters are not reduced, but for
+// those of a flat parameter that trains.
 Bytes all_gather_bytes(const Group& g, const Precision& p);
-inline Bytes reduce_scatter_bytes(const Group& g, const Training& t) {
-  return g.padded() * bytes_of(reduce_dtype(t));
-}
+Bytes reduce_scatter_bytes(const Group& g, const Model& model, const Training& t);
 
 }  // namespace shardsim

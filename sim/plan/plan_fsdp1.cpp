@@ -31,43 +31,41 @@ void check_mesh(const Training& t) {
   const ShardingStrategy s = t.fsdp1.sharding_strategy;
   const std::string name = torch_name(s);
   const std::string replicas = std::to_string(t.mesh.replicate);
+  const std::string key = "training.fsdp1.sharding_strategy";
   if (hybrid(s) && t.mesh.replicate < 2)
-    throw Error(
-        "training.fsdp1.sharding_strategy: " + name + " needs a mesh of replicas and shards",
-        t.fsdp1_place,
-        "PyTorch: \"Manual wrapping with ShardingStrategy." + name +
-            " requires explicit specification of process group or device_mesh.\"; set "
-            "mesh.replicate to 2 or more");
+    throw Error::at(key, name + " needs a mesh of replicas and shards",
+                    "PyTorch: \"Manual wrapping with ShardingStrategy." + name +
+                        " requires explicit specification of process group or device_mesh.\"; set "
+                        "mesh.replicate to 2 or more");
   if (!hybrid(s) && t.mesh.replicate > 1)
-    throw Error(
-        "training.fsdp1.sharding_strategy: " + name + " with a mesh of " + replicas + " replicas",
-        t.fsdp1_place,
+    throw Error::at(
+        key, name + " with a mesh of " + replicas + " replicas",
         "PyTorch accepts it without a word and takes the mesh's first dimension alone as "
         "its process group: gradients are reduced over " +
             replicas + " ranks, and the others' never. Use hybrid_shard, or one replica");
   if (hybrid(s) && t.mesh.shard < 2)
-    throw Error(
-        "training.fsdp1.sharding_strategy: " + name + " with one rank a replica", t.fsdp1_place,
-        "PyTorch: \"FSDP is switching to use `NO_SHARD` instead of ShardingStrategy." + name +
-            " since the world size is 1.\", and reduces over that one rank only. Use "
-            "no_shard with mesh.shard " +
-            replicas);
+    throw Error::at(key, name + " with one rank a replica",
+                    "PyTorch: \"FSDP is switching to use `NO_SHARD` instead of ShardingStrategy." +
+                        name +
+                        " since the world size is 1.\", and reduces over that one rank only. Use "
+                        "no_shard with mesh.shard " +
+                        replicas);
 }
 
-void refuse_containers(const Model& model, ModuleId m) {
+void refuse_containers(const Model& model, ModuleId m, const std::string& key) {
   const Module::Kind kind = model.modules[m.v].kind;
   if (kind == Module::Kind::module_list || kind == Module::Kind::parameter_list)
-    throw Error(
-        "wrap: module '" + model.module_name(m) + "' is a " +
+    throw Error::at(
+        key,
+        "module '" + model.module_name(m) + "' is a " +
             (kind == Module::Kind::module_list ? "ModuleList" : "ParameterList") +
             ", which has no forward",
-        {},
         "FSDP unshards in a module's forward, so this unit's parameters would stay sharded; "
         "wrap its owner");
 }
 
 void add(const Model& model, ModuleId m, std::vector<std::vector<ModuleId>>& units) {
-  refuse_containers(model, m);
+  refuse_containers(model, m, "training.wrap.policy");
   units.push_back({m});
 }
 
@@ -98,9 +96,13 @@ std::vector<std::vector<ModuleId>> units_of(const Model& model, const Training& 
       break;
     case WrapPolicy::list: {
       std::vector<ModuleId> named;
-      for (const auto& entry : w.groups)
-        for (const std::string& pattern : entry)
-          for (ModuleId m : modules_matching(model, pattern)) named.push_back(m);
+      for (size_t i = 0; i < w.groups.size(); ++i) {
+        const std::string key = element("training.wrap.modules", i);
+        for (ModuleId m : modules_matching(model, w.groups[i].front(), key)) {
+          refuse_containers(model, m, key);
+          named.push_back(m);
+        }
+      }
       // Post-order: a module stands before the next one that does not lie in it.
       std::sort(named.begin(), named.end(), [&](ModuleId a, ModuleId b) {
         const Module &x = model.modules[a.v], &y = model.modules[b.v];
@@ -111,8 +113,9 @@ std::vector<std::vector<ModuleId>> units_of(const Model& model, const Training& 
       break;
     }
     case WrapPolicy::groups:
-      throw Error("wrap: policy groups makes one group of several modules, which FSDP1 cannot", {},
-                  "FullyShardedDataParallel wraps single modules; use policy list");
+      throw Error::at("training.wrap.policy",
+                      "groups makes one group of several modules, which FSDP1 cannot",
+                      "FullyShardedDataParallel wraps single modules; use policy list");
     case WrapPolicy::size:
       for (ModuleId m : size_based_auto_wrap(model, w.min_params)) add(model, m, units);
       break;
@@ -120,8 +123,9 @@ std::vector<std::vector<ModuleId>> units_of(const Model& model, const Training& 
   if (w.embedding)
     for (ModuleId m : model.embedding) add(model, m, units);
   if (w.head)
-    throw Error("wrap: head makes one group of final norm and head, which FSDP1 cannot", {},
-                "FullyShardedDataParallel wraps single modules; use policy list");
+    throw Error::at("training.wrap.head",
+                    "it makes one group of final norm and head, which FSDP1 cannot",
+                    "FullyShardedDataParallel wraps single modules; use policy list");
   units.push_back({ModuleId{0}});
   return units;
 }
@@ -177,9 +181,10 @@ class Builder {
     std::vector<int64_t> sizes;
     for (ModuleId top : modules) {
       if (plan_.state_of[top.v] >= 0)
-        throw Error("wrap: module '" + model_.module_name(top) + "' is wrapped twice", {},
-                    "PyTorch: \"FSDP auto wrapping requires modules to not already have FSDP "
-                    "applied\"; make the patterns disjoint");
+        throw Error::at("training.wrap",
+                        "module '" + model_.module_name(top) + "' is wrapped twice",
+                        "PyTorch: \"FSDP auto wrapping requires modules to not already have FSDP "
+                        "applied\"; make the patterns disjoint");
       for_managed(top, [&](const Module& m) {
         for (uint32_t i = m.first_param; i < m.first_param + m.own_params; ++i)
           take(i, group, g, sizes);
@@ -210,15 +215,16 @@ class Builder {
     const uint32_t shared = p.alias.valid() ? p.alias.v : i;
     if (plan_.group_of_param[shared] == group) return;  // stored once, the first name counts
     if (plan_.group_of_param[shared] >= 0)
-      throw Error("wrap: parameter '" + model_.param_name({i}) + "' shares its storage with '" +
-                      model_.param_name({shared}) + "', which is in another unit",
-                  {},
-                  training_.fsdp1.use_orig_params
-                      ? "PyTorch: \"shared parameters must be wrapped in the same FSDP instance\"; "
-                        "its forward fails with a size mismatch. Put both modules in one unit"
-                      : "PyTorch: \"shared parameters must be wrapped in the same FSDP instance\"; "
-                        "it makes two parameters of them without a word. Put both modules in one "
-                        "unit");
+      throw Error::at(
+          "training.wrap",
+          "parameter '" + model_.param_name({i}) + "' shares its storage with '" +
+              model_.param_name({shared}) + "', which is in another unit",
+          training_.fsdp1.use_orig_params
+              ? "PyTorch: \"shared parameters must be wrapped in the same FSDP instance\"; "
+                "its forward fails with a size mismatch. Put both modules in one unit"
+              : "PyTorch: \"shared parameters must be wrapped in the same FSDP instance\"; "
+                "it makes two parameters of them without a word. Put both modules in one "
+                "unit");
     plan_.group_of_param[shared] = group;
     ShardedParam q;
     q.id = {shared};
@@ -235,10 +241,10 @@ class Builder {
     const std::string name = g.name(model_);
     // The size policy is a function, whose units _validate_frozen_params does not see.
     const bool validated = !s.root && training_.wrap.policy != WrapPolicy::size;
-    throw Error(
-        "frozen: unit '" + name + "' has parameters that require a gradient and " +
-            std::to_string(count) + " that do not",
-        training_.frozen_place,
+    throw Error::at(
+        "training.frozen",
+        "unit '" + name + "' has parameters that require a gradient and " + std::to_string(count) +
+            " that do not",
         (validated ? "PyTorch: \"" + name +
                          " has both parameters with requires_grad=True and False. FSDP does not "
                          "support wrapping such modules when use_orig_params=False.\""

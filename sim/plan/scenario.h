@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sim/base/dtype.h"
@@ -56,8 +58,11 @@ struct Wrap {
   bool head = false;                             // a list group of final norm and head
 };
 
-// When a setting holds over the micro-batches of a step: in each, or only in the last.
-enum class Micro : uint8_t { each, last };
+// When a setting holds over the micro-batches of a step: in each, only in the last, or in none.
+enum class Micro : uint8_t { each, last, never };
+inline bool holds(Micro m, bool last_micro_batch) {
+  return m == Micro::each || (m == Micro::last && last_micro_batch);
+}
 
 // What a setter of one FSDPModule says: set_gradient_divide_factor and its like.
 struct StateSetting {
@@ -150,6 +155,7 @@ struct Fsdp1Options {
   bool no_sync = false;                   // every micro-batch but the last is under no_sync()
   bool keep_low_precision_grads = false;  // MixedPrecision's
   bool cast_root_forward_inputs = true;   // MixedPrecision's
+  std::optional<DType> buffer_dtype;      // MixedPrecision's; none: as they are stored
   // After the steps: state_dict() of this type, then summon_full_params().
   enum class StateDict : uint8_t {
     none,
@@ -226,9 +232,8 @@ struct Precision {
 
 struct Checkpointing {
   enum class Mode : uint8_t { none, full, selective_op, every_k } mode = Mode::none;
-  int64_t every = 1;  // every_k: blocks 0, k, 2k, ...
-  std::string part;   // around this child of each block; empty: around the block
-  Place part_place;
+  int64_t every = 1;       // every_k: blocks 0, k, 2k, ...
+  std::string part;        // around this child of each block; empty: around the block
   bool around = false;     // the checkpoint goes around the wrapped modules, not inside them
   bool reentrant = false;  // checkpoint(use_reentrant=True)
 };
@@ -290,8 +295,6 @@ struct Training {
   int64_t loss_chunks = 1;          // decoders: slices of the sequence that head and loss run on
   bool evaluate_after = false;      // a forward without gradients after the steps
   std::string allocator;            // PYTORCH_CUDA_ALLOC_CONF; memory level blocks
-  Place allocator_place;            // where the scenario says so
-  Place wrap_place, fsdp2_place, fsdp1_place, frozen_place, precision_place;
 };
 
 // The rule of the recordings, and what a person checks by hand (oracle/README).
@@ -324,6 +327,9 @@ struct Scenario {
   Training training;
   CostChoice cost;
   Options options;
+  // Where the scenario's text has a key ("training.frozen[2]"), or the nearest one above that it has;
+  // none where there is no text.
+  std::function<Place(std::string_view key)> place_of;
 };
 
 }  // namespace shardsim

@@ -24,23 +24,25 @@ int depth(const Model& model, ModuleId m) {
   return d;
 }
 
-void refuse_containers(const Model& model, const std::vector<ModuleId>& modules) {
+void refuse_containers(const Model& model, const std::vector<ModuleId>& modules,
+                       const std::string& key) {
   for (ModuleId m : modules)
     if (!model.modules[m.v].callable())
-      throw Error(
-          "wrap: module '" + model.module_name(m) + "' is a ModuleList, which has no forward", {},
-          "PyTorch raises ValueError; wrap its elements");
+      throw Error::at(key,
+                      "module '" + model.module_name(m) + "' is a ModuleList, which has no forward",
+                      "PyTorch raises ValueError; wrap its elements");
 }
 
 }  // namespace
 
-std::vector<ModuleId> modules_matching(const Model& model, const std::string& pattern) {
+std::vector<ModuleId> modules_matching(const Model& model, const std::string& pattern,
+                                       const std::string& key) {
   std::vector<ModuleId> out;
   for (uint32_t m = 1; m < model.modules.size(); ++m)
     if (matches(pattern, model.module_name({m}))) out.push_back({m});
   if (out.empty())
-    throw Error("wrap: no module matches '" + pattern + "'", {},
-                "names are those of `shardsim explain`; * stands for any run of characters");
+    throw Error::at(key, "no module matches '" + pattern + "'",
+                    "names are those of `shardsim explain`; * stands for any run of characters");
   return out;
 }
 
@@ -57,7 +59,7 @@ std::vector<WrapCall> wrap_calls(const Model& model, const Training& training) {
       for (ModuleId b : model.blocks)
         for_children(model, b, [&](ModuleId c) {
           if (!has_params(model, c)) return;
-          refuse_containers(model, {c});
+          refuse_containers(model, {c}, "training.wrap.policy");
           calls.push_back({{c}, each});
         });
       if (w.policy == WrapPolicy::nested)
@@ -76,13 +78,16 @@ std::vector<WrapCall> wrap_calls(const Model& model, const Training& training) {
       break;
     case WrapPolicy::list:
     case WrapPolicy::groups:
-      for (const auto& entry : w.groups) {
+      for (size_t i = 0; i < w.groups.size(); ++i) {
+        const bool list = w.policy == WrapPolicy::list;
+        const std::string key = element(list ? "training.wrap.modules" : "training.wrap.groups", i);
         std::vector<ModuleId> modules;
-        for (const std::string& pattern : entry) {
-          const auto found = modules_matching(model, pattern);
+        for (size_t j = 0; j < w.groups[i].size(); ++j) {
+          const std::string own = list ? key : element(key, j);
+          const auto found = modules_matching(model, w.groups[i][j], own);
+          refuse_containers(model, found, own);
           modules.insert(modules.end(), found.begin(), found.end());
         }
-        refuse_containers(model, modules);
         if (w.policy == WrapPolicy::list) {
           for (ModuleId m : modules) calls.push_back({{m}, each});
           continue;
@@ -109,7 +114,8 @@ std::vector<WrapCall> wrap_calls(const Model& model, const Training& training) {
     for (ModuleId m : model.embedding) calls.push_back({{m}, each});
   if (w.head && !model.head.empty()) calls.push_back({model.head, f.head_reshard});
   calls.push_back({{ModuleId{0}}, f.root_reshard});
-  for (const ReshardOverride& o : f.overrides) {
+  for (size_t i = 0; i < f.overrides.size(); ++i) {
+    const ReshardOverride& o = f.overrides[i];
     bool used = false;
     for (WrapCall& c : calls)
       for (ModuleId m : c.modules)
@@ -118,8 +124,9 @@ std::vector<WrapCall> wrap_calls(const Model& model, const Training& training) {
           used = true;
         }
     if (!used)
-      throw Error("fsdp2.reshard: no wrapped module matches '" + o.pattern + "'", {},
-                  "names are those of `shardsim explain`");
+      throw Error::at(element("training.fsdp2.reshard", i) + ".module",
+                      "no wrapped module matches '" + o.pattern + "'",
+                      "names are those of `shardsim explain`");
   }
   return calls;
 }

@@ -15,7 +15,8 @@ struct WrapCall {
 };
 
 // Throws Error at a pattern that matches no module.
-std::vector<ModuleId> modules_matching(const Model& model, const std::string& pattern);
+std::vector<ModuleId> modules_matching(const Model& model, const std::string& pattern,
+                                       const std::string& key);
 
 std::vector<WrapCall> wrap_calls(const Model& model, const Training& training);
 

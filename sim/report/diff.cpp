@@ -314,11 +314,6 @@ void add_settings(Diff& d, const DiffSide& a, const DiffSide& b) {
     if (of_b.count(key) > 0) d.settings.push_back({key, {std::nullopt, value}});
 }
 
-// "after after_forward" is where a run ended.
-std::string when(const std::string& phase) {
-  return phase.starts_with("after ") ? phase : "in " + phase;
-}
-
 void add_notes(Diff& d, const Two<const DiffSide*>& sides) {
   const auto note = [&](std::string text) { d.notes.push_back(std::move(text)); };
   if (d.model[0] != d.model[1])
@@ -354,7 +349,7 @@ void add_notes(Diff& d, const Two<const DiffSide*>& sides) {
   for (size_t i = 0; i < 2; ++i)
     if (!d.timed[i])
       note(fmt::format("{} runs out of memory {}: it has no step to compare; {}",
-                       i == 0 ? "A" : "B", when(d.peak_phase[i]),
+                       i == 0 ? "A" : "B", d.peak_phase[i],
                        sides[i]->report->memory.failure->message));
 }
 

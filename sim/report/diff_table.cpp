@@ -42,9 +42,23 @@ const Figure* find(const Diff& d, std::string_view key) {
 
 Time as_time(double seconds) { return {std::llround(seconds * 1e12)}; }
 
+// Who runs out of memory, and for want of how much.
+std::string out_of_memory(const Diff& d) {
+  std::string out;
+  const Figure* left = find(d, "headroom_bytes");
+  for (size_t i = 0; i < 2; ++i) {
+    if (d.timed[i]) continue;
+    out += fmt::format("{}{} runs out of memory", out.empty() ? "" : "; ", i == 0 ? "A" : "B");
+    if (left != nullptr && left->value[i])
+      out += fmt::format(", {} missing", bytes(static_cast<Bytes>(-*left->value[i])));
+  }
+  return out;
+}
+
 // One sentence for who reads no further.
 std::string verdict(const Diff& d) {
-  std::string out;
+  std::string out = out_of_memory(d);
+  if (!out.empty()) return out + ".";
   const auto say = [&](const std::string& part) { out += (out.empty() ? "" : "; ") + part; };
   if (d.tokens[0] == d.tokens[1]) {
     if (const Figure* f = find(d, "step_time_s")) {
@@ -170,8 +184,10 @@ void memory(Lines& out, const Diff& d) {
   for (const auto& [category, n] : d.memory)
     rows.push_back({std::string(name_of(category)), bytes(n[0]), bytes(n[1]), change(n[0], n[1])});
   out.add("");
-  out.add("allocated memory at the peak, what differs (A: before {}, B: before {})",
-          d.peak_phase[0], d.peak_phase[1]);
+  const auto moment = [&](size_t i) {
+    return d.timed[i] ? "before " + d.peak_phase[i] : "out of memory, " + d.peak_phase[i];
+  };
+  out.add("allocated memory at the peak, what differs (A: {}, B: {})", moment(0), moment(1));
   out.text(aligned(rows, "lrrr"));
 }
 

@@ -79,7 +79,7 @@ void headline(Lines& out, const StepReport& r) {
 void memory(Lines& out, const MemoryReport& m) {
   out.add("");
   if (m.failure)
-    out.add("memory when it ran out, in the phase {}", m.peak_phase);
+    out.add("memory when it ran out, {}", m.peak_phase);
   else
     out.add("memory at the peak{}",
             m.peak_phase.empty() ? "" : fmt::format(" (before the mark {})", m.peak_phase));

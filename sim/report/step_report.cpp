@@ -158,11 +158,14 @@ StepReport make_step_report(RunFacts run, ModelFacts model, std::vector<GroupRow
   r.memory.peak_allocated = trace.peak;
   if (trace.out_of_memory)
     r.memory.peak_phase = trace.marks.empty()
-                              ? "initialization"
+                              ? "in the initialization"
                               : "after " + schedule.marks[trace.marks.back().mark].name;
   else if (trace.peak_mark < trace.marks.size())
     r.memory.peak_phase = schedule.marks[trace.marks[trace.peak_mark].mark].name;
-  if (trace.out_of_memory) r.memory.peak_reserved = trace.out_of_memory->reserved;
+  if (trace.out_of_memory) {
+    r.memory.peak_active = trace.out_of_memory->active_peak;
+    r.memory.peak_reserved = trace.out_of_memory->reserved;
+  }
   for (const MarkRow& m : trace.marks) {
     const MarkInfo& info = schedule.marks[m.mark];
     MemoryRow& row = r.memory.rows.emplace_back();

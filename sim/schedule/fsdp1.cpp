@@ -193,6 +193,9 @@ void Fsdp1::initialize() {
     }
   for (Unit& u : units_) {
     const Group& p = *u.plan;
+    if (u.root)
+      for (int64_t n : model_.architecture.buffers)
+        module_buffers_.push_back(temporary(stored(n), {}));
     if (!tied) {
       // _get_modules_to_materialize goes breadth first.
       std::vector<uint32_t> order;
@@ -365,11 +368,26 @@ void Fsdp1::prefetch(Unit& u) {
   target->prefetched = true;
 }
 
+// _cast_buffers_to_dtype_and_device, once.
+void Fsdp1::cast_buffers() {
+  if (!options_.buffer_dtype || *options_.buffer_dtype == stored_) return;
+  for (size_t i = 0; i < module_buffers_.size(); ++i) {
+    const int64_t n = model_.architecture.buffers[i], e = bytes_of(*options_.buffer_dtype);
+    const BufferId cast = host_.buffer(n * e, kCompute, Category::parameters, {});
+    host_.alloc(cast);
+    host_.launch(kCompute, host_.work(kernel_work("cast", KernelClass::pointwise, n * e + stored(n),
+                                                  *options_.buffer_dtype, {})));
+    host_.free(module_buffers_[i]);
+    module_buffers_[i] = cast;
+  }
+}
+
 void Fsdp1::root_pre_forward(uint32_t state) {
   if (!plan_.states[state].root) return;
   if (!initialized_) {
     // init_flat_param_attributes: storages are made to be freed, on the default stream.
     initialized_ = true;
+    cast_buffers();
     const auto once = [&](Bytes bytes, GroupId group) {
       const BufferId b = host_.buffer(bytes, kCompute, Category::temporary, group);
       host_.alloc(b);
@@ -496,6 +514,8 @@ BufferId Fsdp1::sum_grads(BufferId first, EventId first_made, BufferId second,
 // AccumulateGrad, and _post_backward_hook on it.
 void Fsdp1::flat_gradient(GroupId id) {
   Unit& u = units_[id.v];
+  if (std::none_of(u.pieces.begin(), u.pieces.end(), [](const Piece& x) { return x.grad.valid(); }))
+    return;
   const bool waited = host_.behaviour().waits_behind_producer;
   for (auto x = u.pieces.rbegin(); x != u.pieces.rend(); ++x)
     if (x->grad.valid() && x->made.valid()) {
@@ -633,10 +653,14 @@ void Fsdp1::offload_grad(Unit& u, StreamId post) {
   host_.use_on(u.grad, kPostBackward);
 }
 
-void Fsdp1::end_of_backward() {
-  // The engine makes the caller's stream wait for those of the leaves.
+// At the end of a backward the engine makes the caller's stream wait for those of the leaves.
+void Fsdp1::wait_for_leaves() {
   if (accumulated_) host_.wait_stream(kCompute, kUnshard);
   accumulated_ = false;
+}
+
+void Fsdp1::end_of_backward() {
+  wait_for_leaves();
   if (!callback_queued_) return;
   if (sync_) {
     host_.wait_stream(kCompute, kPostBackward);

@@ -47,6 +47,7 @@ class Fsdp1 final : public Runtime {
   bool post_forward(uint32_t state, ModuleId member, bool output_requires_grad) override;
   void pre_backward(uint32_t state) override;
   void post_backward(uint32_t state) override;  // _post_backward_reshard_only_hook
+  void wait_for_leaves() override;
   void end_of_backward() override;
 
   void set_unsharded_grad(ParamId param, BufferId buffer, EventId made) override;
@@ -119,6 +120,7 @@ class Fsdp1 final : public Runtime {
   void use_unsharded_grad_views(Unit& u);
   void reduce_grad(Unit& u, BufferId flat);
   void reduce_grad_no_shard(Unit& u, BufferId flat, DType type);
+  void cast_buffers();
   void drop_dead_grads();
   void drop_dead_grad(Unit& u);
   void offload_grad(Unit& u, StreamId post);
@@ -138,8 +140,9 @@ class Fsdp1 final : public Runtime {
   const int sms_;
   DType stored_, compute_, reduce_;
   bool shards_ = true, hybrid_ = false;
-  StreamId leaves_ = kUnshard;  // of the flat parameters' AccumulateGrad
-  BufferId zero_scalar_;        // clip_grad_norm_'s
+  StreamId leaves_ = kUnshard;            // of the flat parameters' AccumulateGrad
+  std::vector<BufferId> module_buffers_;  // the root's
+  BufferId zero_scalar_;                  // clip_grad_norm_'s
   CommId shard_comm_, replicate_comm_;
 
   std::vector<Unit> units_;  // by group

@@ -37,12 +37,12 @@ void Fsdp2::initialize() {
 }
 
 void Fsdp2::begin_micro_batch(bool last) {
-  last_backward_ = training_.fsdp2.is_last_backward == Micro::each || last;
+  last_backward_ = holds(training_.fsdp2.is_last_backward, last);
   for (ParamGroup& g : groups_) {
     const ShardState& state = plan_.states[g.state];
-    g.sync = state.requires_gradient_sync == Micro::each || last;
-    g.all_reduce = state.requires_all_reduce == Micro::each || last;
-    g.reshard_after_backward = state.reshard_after_backward == Micro::each || last;
+    g.sync = holds(state.requires_gradient_sync, last);
+    g.all_reduce = holds(state.requires_all_reduce, last);
+    g.reshard_after_backward = holds(state.reshard_after_backward, last);
   }
 }
 

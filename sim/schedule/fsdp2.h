@@ -39,6 +39,7 @@ class Fsdp2 : public Runtime {
   // set_requires_gradient_sync and its like, called before each micro-batch.
   void begin_micro_batch(bool last) override;
   bool syncs_gradients_of(GroupId g) const override { return groups_[g.v].sync; }
+  bool awaits_post_backward(GroupId g) const override;
   void set_gradients_in_reduce_type(GroupId g, bool yes) override {
     groups_[g.v].accumulated = yes;
   }
@@ -175,6 +176,7 @@ class Fsdp2 : public Runtime {
     EventId work_end;                       // the pending all-gather's, where it is asynchronous
     BufferId all_reduce_buffer;             // kept to the final callback
     BufferId partial;                       // HSDP: reduced, not yet all-reduced
+    std::vector<bool> in_partial;           // by position: part of it
     std::vector<BufferId> sharded_grads;    // by position: the storage that .grad is a view of
     std::vector<bool> has_grad;             // by position: .grad is set
     std::vector<Bytes> pinned_grad;         // by position: bytes of the host block it is in

@@ -107,13 +107,14 @@ void Fsdp2::cast_unsynced_grads(ParamGroup& g) {
 }
 
 // set_reduce_scatter_unused_params: zeros for what has no gradient, in the type that autograd's
-// gradient would have.
+// gradient would have. So do parameters that a reduction has left part of, not yet all-reduced.
 void Fsdp2::zero_unused(ParamGroup& g) {
-  if (!plan_.states[g.state].reduce_unused || !g.ever_unsharded) return;
+  const bool all = plan_.states[g.state].reduce_unused;
+  if (!(all || g.partial.valid()) || !g.ever_unsharded) return;
   const Group& p = *g.plan;
   for (size_t i = 0; i < p.params.size(); ++i) {
     const ShardedParam& q = p.params[i];
-    if (g.grads[i].valid() || model_.params[q.id.v].frozen) continue;
+    if (g.grads[i].valid() || model_.params[q.id.v].frozen || !(all || g.in_partial[i])) continue;
     const DType computed = compute_dtype(q, training_.precision);
     const bool deferred = g.defers_cast && bytes_of(reduce_) > bytes_of(computed);
     const DType t = deferred ? computed : reduce_;
@@ -214,6 +215,7 @@ void Fsdp2::reduce(ParamGroup& g) {
         host_.free(output);
       } else {
         g.partial = output;
+        g.in_partial = x.of;
       }
       end_reduction(g, kReduceScatter);
       if (last.valid()) host_.free(last);
@@ -383,6 +385,12 @@ void Fsdp2::root_post_backward_final_callback() {
     wait_for_gradient_reduction();
   else
     release_held(true);
+}
+
+bool Fsdp2::awaits_post_backward(GroupId id) const {
+  const ParamGroup& g = groups_[id.v];
+  return g.post_pending &&
+         std::any_of(g.grads.begin(), g.grads.end(), [](const Gradient& x) { return x.valid(); });
 }
 
 void Fsdp2::finalize_backward() {

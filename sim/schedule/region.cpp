@@ -186,6 +186,9 @@ class RegionTape {
   bool trains(int32_t p) const { return p >= 64 || (options_.frozen >> p & 1) == 0; }
   void leave_autocast();
   EventId record_made();
+  void run_views_behind(int64_t n);
+  // A checkpoint's hooks see what autograd keeps, parameters too.
+  static bool packs(const OpCode& code) { return !code.saved.empty() || code.saves_parameter; }
   bool ignored(uint32_t param) const { return param < 64 && (options_.ignored >> param & 1) != 0; }
   GradMode mode_of(uint32_t param) const {
     if (direct()) return hooks_->grad_mode(param);
@@ -206,6 +209,8 @@ class RegionTape {
   std::vector<PreHook> pre_hooks_;
   uint32_t output_node_ = Engine::kNone;  // until the output's gradient has called its hooks
   std::vector<std::pair<GroupId, uint32_t>> views_;  // unit and node
+  // Of units that other stages use: unit, and the first node that was made after them.
+  std::vector<std::pair<GroupId, uint32_t>> views_elsewhere_;
   std::vector<Scope> scopes_;
   Engine engine_;
   std::vector<std::pair<uint32_t, Slots>> cached_;  // selective: step and its slots
@@ -360,7 +365,7 @@ RegionTape::Value RegionTape::run_op(OpKind op, const OpShape& shape,
       node = engine_.add(edges);
       nodes_.push_back(n);
       if (step < node_of_step_.size()) node_of_step_[step] = node;
-      if (!(*codes_)[code_index].saved.empty() && in_checkpoint(step)) {
+      if (packs((*codes_)[code_index]) && in_checkpoint(step)) {
         if (!anything_saved_) first_saving_node_ = node;
         last_saving_step_ = step;
         anything_saved_ = true;
@@ -506,6 +511,10 @@ void RegionTape::run_step(uint32_t index, Pass pass) {
       if (late) cast_argument();
       if (pass == Pass::recompute) return;  // its graph is thrown away
       for (GroupId unit : made) {
+        if (!hooks_->inside(unit)) {
+          views_elsewhere_.emplace_back(unit, static_cast<uint32_t>(engine_.size()));
+          continue;
+        }
         views_.emplace_back(unit, engine_.add({}));
         Node n;
         n.kind = NodeKind::views;
@@ -563,7 +572,8 @@ void RegionTape::run_forward(BufferId input, Region::Forward& result) {
     nodes_.push_back(n);
   }
   const bool checkpointed = recomputes() && options_.grad_enabled;
-  if (reentrant()) {
+  // Without an input that requires a gradient there is no node to keep it.
+  if (reentrant() && options_.input_grad) {
     cut_input_ = input_storage_;
     hold(cut_input_);
   }
@@ -641,7 +651,16 @@ void RegionTape::leave_autocast() {
   autocast_cache_.clear();
 }
 
+// The stages that use these units have run. Those made behind node n come before it.
+void RegionTape::run_views_behind(int64_t n) {
+  while (!views_elsewhere_.empty() && views_elsewhere_.back().second > n) {
+    hooks_->flat_gradient(views_elsewhere_.back().first);
+    views_elsewhere_.pop_back();
+  }
+}
+
 void RegionTape::execute(uint32_t n, Engine::Grads& in, Engine::Grads& out) {
+  run_views_behind(n);
   for (const PreHook& h : pre_hooks_)
     if (h.node == n) {
       if (h.post_backward)
@@ -675,7 +694,7 @@ void RegionTape::execute(uint32_t n, Engine::Grads& in, Engine::Grads& out) {
     return;
   }
   const bool unpacked = in_checkpoint(node.step);
-  if (recompute_pending_ && unpacked && !(*codes_)[node.code].saved.empty()) recompute();
+  if (recompute_pending_ && unpacked && packs((*codes_)[node.code])) recompute();
   const OpCode* code = &(*codes_)[node.code];
   OpCode for_expanded;
   if (in[0].expanded && node.op == OpKind::linear) {
@@ -824,6 +843,7 @@ void RegionTape::run_backward(const GradModes& modes, const GradForm& form, Buff
   g.bytes = y.bytes;
   if (direct()) output_node_ = y.node;
   engine_.backward(y.node, g, *this);
+  run_views_behind(-1);
   for (const auto& [step, slots] : cached_)
     if (step != UINT32_MAX)
       for (int32_t s : slots)

@@ -90,9 +90,11 @@ class ModuleHooks {
   virtual void set_grad(uint32_t param, BufferId buffer, bool view, EventId made) = 0;
   // One has been added in place to the gradient that the parameter had.
   virtual void gradient_added(uint32_t param) = 0;
-  // Flat parameters: those whose views pre_forward has made, once; that of a parameter; and the
-  // backward of the views.
+  // Flat parameters: those whose views pre_forward has made, once; whether a unit's modules are
+  // inside the stage (one of another stage may be prefetched here); that of a parameter; and the
+  // backward of the views, nothing where no gradient came.
   virtual std::vector<GroupId> take_views() = 0;
+  virtual bool inside(GroupId unit) const = 0;
   virtual GroupId unit_of(uint32_t param) const = 0;
   virtual void flat_gradient(GroupId unit) = 0;
   // The output's gradient is there: what modules around the stage have put on it, behind those inside.

@@ -33,6 +33,8 @@ class Runtime {
   virtual void begin_micro_batch(bool last) = 0;
   virtual bool syncs_gradients() const { return true; }
   virtual bool syncs_gradients_of(GroupId) const { return syncs_gradients(); }
+  // FSDP2's manual finalization: the group still has gradients of a synchronized pass before this one.
+  virtual bool awaits_post_backward(GroupId) const { return false; }
   // The gradients of a group come in the reduce type (autograd has cast them as they arrived) rather
   // than as computed.
   virtual void set_gradients_in_reduce_type(GroupId, bool) {}
@@ -76,6 +78,8 @@ class Runtime {
   virtual void pre_backward(uint32_t state) = 0;
   virtual void post_backward(uint32_t state) = 0;
   // Every node of the backward has run.
+  // The end of a reentrant checkpoint's own backward.
+  virtual void wait_for_leaves() {}
   virtual void end_of_backward() = 0;
 
   // FSDP2's finalize_backward (set_manual_backward_finalization), and the wait for what it has issued.

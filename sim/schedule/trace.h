@@ -30,8 +30,9 @@ struct MemoryFailure {
   uint32_t buffer = 0;  // that found no room
   uint32_t marks = 0;   // rows of marks passed before
   Bytes requested = 0;
+  Bytes active_peak = 0;  // since the step began
   Bytes reserved = 0;
-  Bytes missing = 0;    // of the device: the segment's size less what was free
+  Bytes missing = 0;  // the segment's size less what was free of the device, or of what is allowed
   std::string message;  // PyTorch's
   MarkRow unwound;      // what is there when the exception has unwound the stack
 };

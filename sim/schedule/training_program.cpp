@@ -219,6 +219,7 @@ class TrainingProgram::Impl : public ViewListener {
     uint32_t stage = 0;  // region, direct
     uint32_t state = 0;  // post_backward
     GroupId unit;        // views
+    bool rerun = false;  // direct: a reentrant checkpoint
     BufferId input, output;
   };
   struct PreHook {
@@ -412,11 +413,10 @@ class TrainingProgram::Impl::Hooks : public ModuleHooks {
     node_ = Engine::kNone;
   }
   bool post_backward_on_inputs() const override { return p_.fsdp_.flattens_gradients(); }
-  // True if the unit is of a module inside the stage.
-  bool takes(GroupId unit) {
+  void take(GroupId unit) { made_.push_back(unit); }
+  bool inside(GroupId unit) const override {
     for (ModuleId m : p_.plan_.groups[unit.v].modules)
       if (m.v < top_.v + (own_ ? 0 : 1) || m.v >= p_.model_.modules[top_.v].end) return false;
-    made_.push_back(unit);
     return true;
   }
 
@@ -431,7 +431,10 @@ class TrainingProgram::Impl::Hooks : public ModuleHooks {
 };
 
 void TrainingProgram::Impl::views_made(GroupId unit) {
-  if (inside_ != nullptr && inside_->takes(unit)) return;
+  if (inside_ != nullptr) {
+    inside_->take(unit);
+    return;
+  }
   Node n;
   n.kind = Node::Kind::views;
   n.unit = unit;
@@ -565,11 +568,10 @@ void TrainingProgram::Impl::refuse_shared_copies() const {
         continue;
       const ParamId p = shared(s.first_param + static_cast<uint32_t>(step.param[0]));
       if (cast[p.v])
-        throw Error(
-            "precision.autocast: this build cannot play a weight that several matrix "
-            "products of one forward read (" +
+        throw Error::at(
+            "training.precision.autocast",
+            "this build cannot play a weight that several matrix products of one forward read (" +
                 model_.param_name(p) + ")",
-            training_.precision_place,
             "leave out loss.chunks, or set precision.compute: bf16 in place of autocast");
       cast[p.v] = true;
     }
@@ -667,9 +669,7 @@ void TrainingProgram::Impl::choose_checkpoint(ModuleId block, RegionOptions& o) 
   if (c.reentrant) o.recompute = Recompute::reentrant;
   if (c.part.empty()) return;
   const ModuleId part = model_.child(block, c.part);
-  if (!part.valid())
-    throw Error("activation_checkpointing.part: no block has a child of that name", {},
-                "names are those of `shardsim explain`");
+  SHARDSIM_ASSERT(part.valid(), "the plan has refused a part that is not there");
   o.part = part.v - block.v;
 }
 
@@ -742,6 +742,7 @@ void TrainingProgram::Impl::run_stage(uint32_t index, Value& x) {
     n.region_of = at.direct.get();
     n.hooks = static_cast<Hooks*>(at.hooks.get());
     n.stage = index;
+    n.rerun = o.recompute == Recompute::reentrant;
     n.input = x.buffer;
     x.buffer = f.output;
     x.kept = false;
@@ -884,6 +885,7 @@ void TrainingProgram::Impl::execute(uint32_t n, Engine::Grads& in, Engine::Grads
       inside_ = node.hooks;
       const Region::Backward b = node.region_of->backward({}, in[0].form, in[0].buffer);
       inside_ = nullptr;
+      if (node.rerun) fsdp_.wait_for_leaves();
       if (b.has_input_gradient) out[0] = {b.input_gradient, b.input_form};
       return;
     }
@@ -964,11 +966,12 @@ void TrainingProgram::Impl::execute(uint32_t n, Engine::Grads& in, Engine::Grads
 }
 
 // The root has returned `x`, which head and loss take slices of. The first slice, whose head runs last
-// in backward, keeps it where it is kept for that.
+// in backward, keeps it where it is kept for that; slices that are copied do not.
 void TrainingProgram::Impl::begin_slices(const Stage& stage, const Value& x) {
   whole_ = x;
   const bool casts_it = plan_.state_of[stage.module.v] >= 0 && casts(x);
-  whole_.kept = !grad_enabled_ || casts_it || model_.params[stage.first_param].frozen;
+  whole_.kept = !grad_enabled_ || casts_it || training_.micro_batch > 1 ||
+                model_.params[stage.first_param].frozen;
   split_ = Engine::kNone;
   if (!x.grad) return;
   Engine::Edges edges;
@@ -1158,10 +1161,10 @@ void TrainingProgram::Impl::choose_grad_modes() {
       continue;
     }
     const bool syncs = fsdp_.syncs_gradients_of({g});
-    grad_mode_[g] = fsdp_.flattens_gradients() || late ? GradMode::steal
-                    : accumulating_[g]                 ? GradMode::add
-                    : !syncs || narrow                 ? GradMode::first
-                                                       : GradMode::steal;
+    grad_mode_[g] = fsdp_.flattens_gradients() || late                    ? GradMode::steal
+                    : accumulating_[g] || fsdp_.awaits_post_backward({g}) ? GradMode::add
+                    : !syncs || narrow                                    ? GradMode::first
+                                                                          : GradMode::steal;
     fsdp_.set_gradients_in_reduce_type({g}, grad_mode_[g] != GradMode::steal);
     accumulating_[g] = !syncs;
   }
@@ -1176,21 +1179,26 @@ void TrainingProgram::Impl::micro_batch(int step, int64_t k, bool last) {
   const std::string name = "step" + std::to_string(step) + "." + std::to_string(k) + ".";
   host_.mark(name + "after_forward", step, false);
 
-  if (loss.grad) {
-    fsdp_.scale_loss();
-    if (!ones_.valid()) ones_ = host_.buffer(bytes_of(loss.type), kCompute, Category::backward);
-    const bool divided = training_.loss.divided && training_.grad_accum > 1;
-    const Value root = divided ? divide(loss, quotient_) : loss;
-    host_.alloc(ones_);
-    host_.launch(kCompute, fill_work_);
-    Grad g;
-    g.buffer = fsdp_.scaled_gradient(ones_);
-    g.form.kept = g.buffer == ones_;
-    engine_.backward(root.node, g, *this);
-    fsdp_.end_of_backward();
-    host_.free(ones_);
-    if (divided) host_.free(quotient_);
-  }
+  if (!loss.grad)
+    throw Error::at(
+        training_.checkpointing.reentrant ? "training.activation_checkpointing.reentrant"
+                                          : "training",
+        "the loss requires no gradient",
+        "PyTorch's backward raises RuntimeError: element 0 of tensors does not require grad; a "
+        "reentrant checkpoint makes no graph where its input requires no gradient");
+  fsdp_.scale_loss();
+  if (!ones_.valid()) ones_ = host_.buffer(bytes_of(loss.type), kCompute, Category::backward);
+  const bool divided = training_.loss.divided && training_.grad_accum > 1;
+  const Value root = divided ? divide(loss, quotient_) : loss;
+  host_.alloc(ones_);
+  host_.launch(kCompute, fill_work_);
+  Grad g;
+  g.buffer = fsdp_.scaled_gradient(ones_);
+  g.form.kept = g.buffer == ones_;
+  engine_.backward(root.node, g, *this);
+  fsdp_.end_of_backward();
+  host_.free(ones_);
+  if (divided) host_.free(quotient_);
   leave_autocast();
   host_.free(loss.buffer);
   if (input_grad_.valid()) host_.free(input_grad_);

@@ -37,6 +37,10 @@ void add_stack(Readers& readers, Architecture& a) {
       for (const json& l : block) b.push_back(linear("model.blocks", l));
     }
   };
+  readers["buffers"] = [&a](const json& v) {
+    for (const json& n : list("model.buffers", v, 0, kMostParameters))
+      a.buffers.push_back(whole("model.buffers", n, 1, kMostFeatures));
+  };
   readers["unused"] = [&a](const json& v) {
     for (const json& l : list("model.unused", v, 0, kMostParameters))
       a.unused.push_back(linear("model.unused", l));
@@ -148,13 +152,14 @@ void read_precision(const json& v, Training& t) {
   read("precision.", v,
        {{"compute", type("compute", t.precision.compute)},
         {"reduce", type("reduce", t.precision.reduce)},
-        {"buffer", nothing()},  // the accepted models have none
+        {"buffer", type("buffer", t.fsdp1.buffer_dtype)},
         {"keep_low_precision_grads",
          truth("precision.keep_low_precision_grads", t.fsdp1.keep_low_precision_grads)},
         {"cast_forward_inputs",
          truth("precision.cast_forward_inputs", t.precision.cast_forward_inputs)},
         {"cast_root_forward_inputs",
          truth("precision.cast_root_forward_inputs", t.fsdp1.cast_root_forward_inputs)}});
+  if (!v.contains("buffer")) t.fsdp1.buffer_dtype = t.precision.compute;
 }
 
 void read_optimizer(const json& v, Optimizer& o) {
@@ -306,6 +311,8 @@ void read_fsdp1_ddp_zero_case(const json& c, RecordedProgram& r) {
   }
   if (!drop_logits) skip("drop_logits", json(false));
   // The policy would see the checkpoint's own module between the two.
+  if (t.strategy != Strategy::fsdp1 && !s.model.buffers.empty())
+    skip("model.buffers", c["model"]["buffers"]);
   if (t.strategy == Strategy::fsdp1 && t.wrap.policy == WrapPolicy::size &&
       checkpoint.mode != Mode::none && !checkpoint.around)
     skip("activation_checkpointing", c["activation_checkpointing"]);

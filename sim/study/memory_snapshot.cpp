@@ -76,10 +76,11 @@ class History final : public MemoryObserver, public AllocatorLog {
   void allocated(const CachingAllocator& a, uint32_t slot) override {
     row("alloc", a.address(slot), requested(slot), stream(slot), holder(s_, slot));
   }
-  // Training frees on the stream that owns the block: nothing is left to wait for.
   void freeing(const CachingAllocator& a, uint32_t slot) override {
     row("free_requested", a.address(slot), requested(slot), stream(slot), holder(s_, slot));
-    row("free_completed", a.address(slot), requested(slot), stream(slot), holder(s_, slot));
+  }
+  void freed(int64_t address, uint32_t slot) override {
+    row("free_completed", address, requested(slot), stream(slot), holder(s_, slot));
   }
   void segment(const SegmentEvent& event) override {
     static const char* const names[] = {"segment_alloc", "segment_free", "segment_map",

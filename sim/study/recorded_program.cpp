@@ -1,6 +1,8 @@
 #include "sim/study/recorded_program.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
 
 #include "sim/base/error.h"
 #include "sim/config/limits.h"
@@ -179,9 +181,8 @@ void read_setters(const json& v, Scenario& s) {
       }
     };
     const auto micro = [&](std::optional<Micro> StateSetting::*member) {
-      // Over all micro-batches: true is the default, and false is in none.
-      if (!flag(key, setter[2])) skip(key, setter[2]);
-      set(true, [&](StateSetting& x) { x.*member = Micro::each; });
+      const Micro m = flag(key, setter[2]) ? Micro::each : Micro::never;
+      set(true, [&](StateSetting& x) { x.*member = m; });
     };
     if (method == "set_separate_reduce_scatter_group" && module.empty() && setter.size() == 2) {
       f.separate_reduce_scatter_group = true;
@@ -214,6 +215,60 @@ void read_setters(const json& v, Scenario& s) {
       for (const std::string& pattern : below(module)) f.overrides.push_back({pattern, r});
     } else {
       skip("setters", json(method));
+    }
+  }
+}
+
+// {micro-batch: setters}. What is set stays until it is set again, in the next step too.
+void read_micro_setters(const json& v, int64_t micro_batches, Scenario& s) {
+  const std::map<std::string, std::optional<Micro> StateSetting::*> members{
+      {"set_requires_gradient_sync", &StateSetting::requires_gradient_sync},
+      {"set_requires_all_reduce", &StateSetting::requires_all_reduce},
+      {"set_reshard_after_backward", &StateSetting::reshard_after_backward}};
+  struct Values {
+    std::string module, method;
+    std::vector<std::optional<bool>> at;  // by micro-batch
+  };
+  std::vector<Values> all;
+  if (!v.is_object()) skip("micro_setters", v);
+  for (int64_t k = 0; k < micro_batches; ++k) {
+    const auto here = v.find(std::to_string(k));
+    if (here == v.end()) continue;
+    for (const json& x : list("micro_setters", *here, 0, kMostBlocks)) {
+      const bool known = x.is_array() && x.size() == 3 && x[0].is_string() && x[1].is_string() &&
+                         members.contains(x[1].get<std::string>());
+      if (!known) skip("micro_setters", x);
+      auto same = std::find_if(all.begin(), all.end(), [&](const Values& y) {
+        return y.module == x[0] && y.method == x[1];
+      });
+      if (same == all.end()) {
+        all.push_back({x[0], x[1], std::vector<std::optional<bool>>(micro_batches)});
+        same = all.end() - 1;
+      }
+      same->at[k] = flag("micro_setters", x[2]);
+    }
+  }
+  for (const Values& x : all) {
+    // Where modules of one method are set at different times, one may undo another.
+    for (const Values& y : all)
+      for (int64_t k = 0; k < micro_batches; ++k)
+        if (x.method == y.method && x.at[k].has_value() != y.at[k].has_value())
+          skip("micro_setters", v);
+    bool now = true;  // the default
+    std::vector<bool> values;
+    for (const std::optional<bool>& at : x.at) values.push_back(now = at.value_or(now));
+    if (!x.at.front() && !now) skip("micro_setters", v);  // the first step is not like the others
+    const auto on = std::count(values.begin(), values.end(), true);
+    const bool last = on == 1 && values.back();
+    if (on != 0 && on != micro_batches && !last) skip("micro_setters", v);
+    for (const std::string& pattern : below(x.module)) {
+      StateSetting setting;
+      setting.pattern = pattern;
+      setting.may_match_nothing = true;
+      setting.*members.at(x.method) = on == micro_batches ? Micro::each
+                                      : on == 0           ? Micro::never
+                                                          : Micro::last;
+      s.training.fsdp2.settings.push_back(setting);
     }
   }
 }
@@ -353,6 +408,14 @@ void read_case(const json& c, RecordedProgram& r) {
          }
        }},
       {"setters", [&](const json& v) { read_setters(v, s); }},
+      {"micro_setters",
+       [&](const json& v) {
+         const auto micro_batches = c.find("grad_accum");
+         read_micro_setters(
+             v,
+             micro_batches == c.end() ? 1 : whole("grad_accum", *micro_batches, 1, kMostGradAccum),
+             s);
+       }},
       {"optimizer",
        [&](const json& v) {
          read("optimizer.", v,
@@ -538,8 +601,6 @@ RecordedProgram recorded_program(const json& program, const json& environment,
       read_memory_case(program, r);
     else
       skip("runner", json(runner));
-    if (s.training.loss_chunks > 1 && s.training.micro_batch > 1 && !s.training.loss.in_forward)
-      skip("micro_batch", json(s.training.micro_batch));
     if (s.model.max_positions > 0 && s.training.seq_len > s.model.max_positions)
       skip("seq_len", json(s.training.seq_len));
     if (s.training.mesh.world() > kMostRanks) skip("replicate", json(s.training.mesh.replicate));

@@ -46,7 +46,7 @@ std::vector<GroupRow> group_rows(const Model& model, const Plan& plan, const Tra
     r.shard_bytes = g.shard * bytes_of(training.precision.storage);
     if (!keeps_parameters_whole(training.strategy)) {
       r.all_gather_bytes = all_gather_bytes(g, training.precision);
-      r.reduce_scatter_bytes = reduce_scatter_bytes(g, training);
+      r.reduce_scatter_bytes = reduce_scatter_bytes(g, model, training);
     }
     const ShardState& s = plan.states[g.state];
     r.reshard = s.reshard == Reshard::Kind::to   ? std::to_string(s.reshard_ranks)

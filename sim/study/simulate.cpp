@@ -18,48 +18,48 @@ namespace {
 
 // What only shows here is still a mistake at a place of the scenario.
 template <class F>
-void at_its_place(const Training& t, F&& f) {
+auto at_its_place(const Scenario& s, F&& f) {
   try {
-    f();
+    return f();
   } catch (const Error& e) {
-    const std::string_view what = e.what();
-    const Place& place = what.starts_with("wrap:")       ? t.wrap_place
-                         : what.starts_with("fsdp2.")    ? t.fsdp2_place
-                         : what.starts_with("precision") ? t.precision_place
-                         : what.starts_with("frozen")    ? t.frozen_place
-                                                         : e.place();
-    if (place.line == 0 || e.place().line != 0) throw;
-    throw Error(std::string("training.") + e.what(), place, e.hint());
+    if (e.key().empty() || !s.place_of) throw;
+    throw Error(e.what(), s.place_of(e.key()), e.hint());
   }
 }
 
 }  // namespace
 
 void lay_out(const Scenario& scenario, Simulation& s) {
-  at_its_place(scenario.training, [&] {
-    s.model = build_model(scenario.model);
-    freeze(s.model, scenario.training.frozen);
-    s.plan = build_plan(s.model, scenario.training);
-  });
+  s.model = build_model(scenario.model);
+  freeze(s.model, scenario.training.frozen);
+  s.plan = build_plan(s.model, scenario.training);
 }
 
-std::unique_ptr<Machine> make_machine(const Scenario& scenario) {
-  const AllocatorSettings settings = [&] {
-    try {
-      return parse_allocator_settings(scenario.training.allocator);
-    } catch (const Error& e) {
-      throw Error(std::string("training.allocator: ") + e.what(), scenario.training.allocator_place,
-                  e.hint());
-    }
-  }();
+std::unique_ptr<Machine> machine_of(const Scenario& scenario) {
+  const std::string& text = scenario.training.allocator;
   if (scenario.options.memory == MemoryLevel::live) {
-    if (!scenario.training.allocator.empty())
-      throw Error("training.allocator: settings need the memory level blocks",
-                  scenario.training.allocator_place, "add options: {memory: blocks}");
+    if (!text.empty())
+      throw Error::at("training.allocator", "settings need the memory level blocks",
+                      "add options: {memory: blocks}");
     return std::make_unique<Machine>();
   }
   const Gpu& gpu = scenario.cluster.gpu;
-  return std::make_unique<Machine>(settings, DeviceMemory{gpu.memory_bytes, gpu.context_bytes});
+  const DeviceMemory device{gpu.memory_bytes, gpu.context_bytes};
+  try {
+    return std::make_unique<Machine>(parse_allocator_settings(text), device);
+  } catch (const Error& e) {
+    // "max_split_size_mb: must be ..." has its option in front.
+    if (e.key().empty()) throw Error::at("training.allocator", e.what(), e.hint());
+    throw e.within("training.allocator.");
+  }
+}
+
+void lay_out(const Scenario& scenario, Simulation& out) {
+  at_its_place(scenario, [&] { plan(scenario, out); });
+}
+
+std::unique_ptr<Machine> make_machine(const Scenario& scenario) {
+  return at_its_place(scenario, [&] { return machine_of(scenario); });
 }
 
 Simulation simulate(const Scenario& scenario, Until until) {
@@ -68,20 +68,22 @@ Simulation simulate(const Scenario& scenario, Until until) {
   return s;
 }
 
-void simulate(const Scenario& scenario, Until until, Simulation& s) {
+namespace {
+
+void play(const Scenario& scenario, Until until, Simulation& s) {
   s.schedule.clear();
   s.trace.clear();
   s.steps = 0;
   s.steady = false;
-  lay_out(scenario, s);
+  plan(scenario, s);
   TrainingProgram program(s.model, s.plan, scenario, s.schedule);
   program.initialize();
-  const std::unique_ptr<Machine> machine = make_machine(scenario);
+  const std::unique_ptr<Machine> machine = machine_of(scenario);
   CostTable costs;
   Machine::State before;
   Time step_began, last_length{-1};
   while (s.steps < scenario.options.max_steps) {
-    at_its_place(scenario.training, [&] { program.step(); });
+    program.step();
     ++s.steps;
     // A step may launch works that did not exist before it.
     if (costs.work.size() != s.schedule.works.size()) costs = price(scenario, s.schedule);
@@ -109,6 +111,12 @@ void simulate(const Scenario& scenario, Until until, Simulation& s) {
           : t.strategy == Strategy::fsdp2 && t.fsdp2.state_dict != SavedState::none;
   after(saves, &TrainingProgram::save);
   s.unsharded = program.unsharded();
+}
+
+}  // namespace
+
+void simulate(const Scenario& scenario, Until until, Simulation& out) {
+  at_its_place(scenario, [&] { play(scenario, until, out); });
 }
 
 }  // namespace shardsim

@@ -96,6 +96,26 @@ TEST(CachingAllocator, RecordedStreams) {
   f.a.check_invariants();
 }
 
+// A snapshot's free_completed: at once, or where somebody looks once the other stream is done.
+TEST(CachingAllocator, LogsWhatHasBecomeFree) {
+  struct Log final : AllocatorLog {
+    void segment(const SegmentEvent&) override {}
+    void freed(int64_t, uint32_t slot) override { slots.push_back(slot); }
+    std::vector<uint32_t> slots;
+  } log;
+  Fixture f;
+  f.a.set_log(&log);
+  for (uint32_t i = 0; i < 2; ++i) ASSERT_TRUE(f.a.alloc(i, 64 * kMiB, 0));
+  f.a.record_stream(0, 1);
+  f.clock.ends[1] = 100;
+  f.a.free(0);
+  f.a.free(1);
+  EXPECT_EQ(log.slots, (std::vector<uint32_t>{1}));
+  f.clock.now = 100;
+  ASSERT_TRUE(f.a.alloc(2, 512, 0));
+  EXPECT_EQ(log.slots, (std::vector<uint32_t>{1, 0}));
+}
+
 TEST(CachingAllocator, OwnEvents) {
   Fixture f;
   for (uint32_t i = 0; i < 2; ++i) ASSERT_TRUE(f.a.alloc(i, 64 * kMiB, 0));

@@ -173,13 +173,13 @@ TEST(PlanFsdp1, Vector30And31) {
   EXPECT_EQ(unit.shard * bytes_of(t.precision.storage), 500'500);
   EXPECT_EQ(unit.shard * bytes_of(compute_dtype(t.precision)), 250'250);
   EXPECT_EQ(all_gather_bytes(unit, t.precision), 2'002'000);
-  EXPECT_EQ(reduce_scatter_bytes(unit, t), 4'004'000);
+  EXPECT_EQ(reduce_scatter_bytes(unit, p.model, t), 4'004'000);
   Bytes resident = 0, gathered = 0, reduced = 0;
   for (const Group& g : p.plan.groups) {
     const bool root = p.plan.states[g.state].root;
     resident += 16 * g.shard;  // parameters, gradients and Adam's two moments in fp32
     gathered += (root ? 1 : 2) * all_gather_bytes(g, t.precision) * 7 / 8;
-    reduced += reduce_scatter_bytes(g, t) * 7 / 8;
+    reduced += reduce_scatter_bytes(g, p.model, t) * 7 / 8;
   }
   EXPECT_EQ(resident, 9'008'000);
   EXPECT_EQ(gathered, 14'889'000);

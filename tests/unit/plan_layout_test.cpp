@@ -146,8 +146,8 @@ TEST(PlanLayout, Vector11) {
   EXPECT_EQ(s.group().numel, 2128);
   EXPECT_EQ(s.group().shard, 532);
   EXPECT_EQ(all_gather_bytes(s.group(), p), 4256);
-  EXPECT_EQ(reduce_scatter_bytes(s.group(), t), 8512);
-  EXPECT_EQ(reduce_scatter_bytes(s.group(), t) / 4, 2128);
+  EXPECT_EQ(reduce_scatter_bytes(s.group(), s.model, t), 8512);
+  EXPECT_EQ(reduce_scatter_bytes(s.group(), s.model, t) / 4, 2128);
 }
 
 // A(3,3), B(2,2) on 2 ranks (PR #117975): s 6 and 2, S 8; rank 0 holds two rows of A and one of B,
