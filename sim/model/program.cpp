@@ -474,8 +474,10 @@ void decoder(Program& program, const Model& model, const ProgramInput& in) {
         ClassBuilder b;
         const OpShape slice = features(rows, a.hidden, a.hidden);
         const int16_t h = apart ? b.run(OpKind::dense, slice, {0, -1, -1}, {-1, -1}) : 0;
-        head = add(b.finish(
-            b.run(OpKind::linear, features(rows, a.hidden, a.vocab), {h, -1, -1}, {0, -1})));
+        const int16_t logits =
+            b.run(OpKind::linear, features(rows, a.hidden, a.vocab), {h, -1, -1}, {0, -1});
+        if (apart) b.drop({h});
+        head = add(b.finish(logits));
         OpShape loss = features(rows, a.vocab, 1);
         loss.sliced = apart;
         loss.to = in.float_loss ? DType::fp32 : DType::bf16;

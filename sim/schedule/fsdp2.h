@@ -40,6 +40,7 @@ class Fsdp2 : public Runtime {
   void begin_micro_batch(bool last) override;
   bool syncs_gradients_of(GroupId g) const override { return groups_[g.v].sync; }
   bool awaits_post_backward(GroupId g) const override;
+  bool holds_gradients(GroupId g) const override;
   void set_gradients_in_reduce_type(GroupId g, bool yes) override {
     groups_[g.v].accumulated = yes;
   }

@@ -16,16 +16,20 @@ void Fsdp2::set_unsharded_grad(ParamId param, BufferId buffer, EventId) {
 }
 
 void Fsdp2::set_grad(ParamGroup& g, uint32_t i, BufferId buffer) {
-  const DType computed = compute_dtype(g.plan->params[i], training_.precision);
-  g.grads[i] = {buffer, g.accumulated || widens_gradients(g.id) ? reduce_ : computed};
+  const ShardedParam& q = g.plan->params[i];
+  const DType computed = compute_dtype(q, training_.precision);
+  DType type = g.accumulated || widens_gradients(g.id) ? reduce_ : computed;
+  // A gradient that comes behind a reduction of this backward starts anew.
+  if (q.numel * bytes_of(type) != host_.schedule().buffers[buffer.v].bytes)
+    type = type == reduce_ ? computed : reduce_;
+  g.grads[i] = {buffer, type};
 }
 
 // pre_backward defers the cast to the reduce-scatter's copy-in. Members of a list group that run alone
-// have none (FSDPParamGroup._set_unsharded_grad_dtypes).
+// have none, and one may come before it (FSDPParamGroup._set_unsharded_grad_dtypes).
 bool Fsdp2::widens_gradients(GroupId group) const {
   return group.valid() && host_.behaviour().completes_list_groups &&
-         bytes_of(reduce_) > bytes_of(compute_) &&
-         groups_[group.v].training_state == TrainingState::forward;
+         bytes_of(reduce_) > bytes_of(compute_) && !groups_[group.v].defers_cast;
 }
 
 void Fsdp2::post_backward(uint32_t s) {
@@ -387,10 +391,13 @@ void Fsdp2::root_post_backward_final_callback() {
     release_held(true);
 }
 
-bool Fsdp2::awaits_post_backward(GroupId id) const {
+bool Fsdp2::holds_gradients(GroupId id) const {
   const ParamGroup& g = groups_[id.v];
-  return g.post_pending &&
-         std::any_of(g.grads.begin(), g.grads.end(), [](const Gradient& x) { return x.valid(); });
+  return std::any_of(g.grads.begin(), g.grads.end(), [](const Gradient& x) { return x.valid(); });
+}
+
+bool Fsdp2::awaits_post_backward(GroupId id) const {
+  return groups_[id.v].post_pending && holds_gradients(id);
 }
 
 void Fsdp2::finalize_backward() {

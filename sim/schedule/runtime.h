@@ -35,6 +35,8 @@ class Runtime {
   virtual bool syncs_gradients_of(GroupId) const { return syncs_gradients(); }
   // FSDP2's manual finalization: the group still has gradients of a synchronized pass before this one.
   virtual bool awaits_post_backward(GroupId) const { return false; }
+  // Whether there are gradients that nothing has reduced.
+  virtual bool holds_gradients(GroupId) const { return true; }
   // The gradients of a group come in the reduce type (autograd has cast them as they arrived) rather
   // than as computed.
   virtual void set_gradients_in_reduce_type(GroupId, bool) {}

@@ -301,8 +301,11 @@ class TrainingProgram::Impl : public ViewListener {
   void deliver(uint32_t stage, const RegionGrad& g, uint32_t shift, uint32_t event_shift);
   GradMode mode_of(GroupId g) const {
     if (!g.valid()) return GradMode::steal;
-    return grad_mode_[g.v] == GradMode::steal && fsdp_.widens_gradients(g) ? GradMode::first
-                                                                           : grad_mode_[g.v];
+    GradMode m = grad_mode_[g.v];
+    // What there was may have been reduced in this backward already.
+    if (m == GradMode::add && !fsdp_.holds_gradients(g))
+      m = fsdp_.syncs_gradients_of(g) ? GradMode::steal : GradMode::first;
+    return m == GradMode::steal && fsdp_.widens_gradients(g) ? GradMode::first : m;
   }
   GradMode mode_of(ParamId p) const {
     const int32_t g = plan_.group_of_param[p.v];
@@ -970,8 +973,8 @@ void TrainingProgram::Impl::execute(uint32_t n, Engine::Grads& in, Engine::Grads
 void TrainingProgram::Impl::begin_slices(const Stage& stage, const Value& x) {
   whole_ = x;
   const bool casts_it = plan_.state_of[stage.module.v] >= 0 && casts(x);
-  whole_.kept = !grad_enabled_ || casts_it || training_.micro_batch > 1 ||
-                model_.params[stage.first_param].frozen;
+  const bool copied = program_.classes[stage.cls].steps[0].op == OpKind::dense;
+  whole_.kept = !grad_enabled_ || casts_it || copied || model_.params[stage.first_param].frozen;
   split_ = Engine::kNone;
   if (!x.grad) return;
   Engine::Edges edges;

@@ -27,9 +27,8 @@ auto at_its_place(const Scenario& s, F&& f) {
   }
 }
 
-}  // namespace
-
-void lay_out(const Scenario& scenario, Simulation& s) {
+// The model and its groups.
+void plan(const Scenario& scenario, Simulation& s) {
   s.model = build_model(scenario.model);
   freeze(s.model, scenario.training.frozen);
   s.plan = build_plan(s.model, scenario.training);
@@ -53,6 +52,8 @@ std::unique_ptr<Machine> machine_of(const Scenario& scenario) {
     throw e.within("training.allocator.");
   }
 }
+
+}  // namespace
 
 void lay_out(const Scenario& scenario, Simulation& out) {
   at_its_place(scenario, [&] { plan(scenario, out); });
