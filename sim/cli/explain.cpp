@@ -196,8 +196,7 @@ int explain(const std::string& path, const Context& context) {
   const std::vector<GroupRow> rows = group_rows(s.model, s.plan, t);
   const ModelFacts model = model_facts(scenario, s.model);
   const StepCounts counts = count(s.schedule);
-  const Resident held =
-      is_zero(t.strategy) ? resident_zero(s.plan, t) : resident(s.schedule);
+  const Resident held = is_zero(t.strategy) ? resident_zero(s.plan, t) : resident(s.schedule);
   int64_t padding = 0, empty = 0, uneven = 0;
   const bool whole = keeps_parameters_whole(t.strategy);
   for (const Group& g : s.plan.groups) {

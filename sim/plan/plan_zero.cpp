@@ -27,8 +27,8 @@ void add_state(Plan& plan, ModuleId m) {
 void one_flat_group(const Model& model, const Training& t, Plan& plan) {
   const std::vector<ParamId> params = trainable(model);
   if (params.empty())
-    throw Error("frozen: no parameter is left to train", t.frozen_place,
-                "DeepSpeed: \"ValueError: optimizer got an empty parameter list\"");
+    throw Error::at("training.frozen", "no parameter is left to train",
+                    "DeepSpeed: \"ValueError: optimizer got an empty parameter list\"");
   std::vector<int64_t> numels;
   numels.reserve(params.size());
   for (ParamId p : params) numels.push_back(model.params[p.v].shape.numel());
