@@ -294,7 +294,9 @@ int explain(const std::string& path, const Context& context) {
                      counts.products, counts.kernels, counts.copies, counts.host_calls);
   out += fmt::format("a rank holds      parameters {}, gradients {}, optimizer state {}\n",
                      gib(held.parameters), gib(held.gradients), gib(held.optimizer));
-  out += "\n" + ledger_entries(scenario_ledger(scenario));
+  const Ledger ledger = scenario_ledger(scenario);
+  out += "\n" + ledger_entries(ledger);
+  if (is_zero(t.strategy)) out += "\n" + deepspeed_table(ledger.deepspeed);
   write_output(context, out);
   return kOk;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "sim/base/units.h"
 #include "sim/plan/param_policy.h"
 #include "sim/plan/plan_fsdp1.h"
 
@@ -12,6 +13,8 @@ std::string_view title_of(Packing packing) {
     case Packing::fsdp1: return "FSDP1";
     case Packing::fsdp1_orig_params: return "FSDP1, use_orig_params";
     case Packing::fsdp2: return "FSDP2";
+    case Packing::zero_flat: return "DeepSpeed, flat buffer";
+    case Packing::zero_parts: return "DeepSpeed, stage 3";
   }
   return "?";
 }
@@ -21,6 +24,8 @@ std::string_view name_of(Packing packing) {
     case Packing::fsdp1: return "fsdp1";
     case Packing::fsdp1_orig_params: return "fsdp1_use_orig_params";
     case Packing::fsdp2: return "fsdp2";
+    case Packing::zero_flat: return "zero_flat";
+    case Packing::zero_parts: return "zero_parts";
   }
   return "?";
 }
@@ -37,7 +42,12 @@ std::string_view name_of(Piece::Of of) {
 }
 
 std::string_view short_title_of(Packing packing) {
-  return packing == Packing::fsdp1_orig_params ? "use_orig_params" : title_of(packing);
+  switch (packing) {
+    case Packing::fsdp1_orig_params: return "use_orig_params";
+    case Packing::zero_flat:
+    case Packing::zero_parts: return "DeepSpeed";
+    default: return title_of(packing);
+  }
 }
 
 std::optional<Packing> packing_of(const Training& training) {
@@ -45,6 +55,8 @@ std::optional<Packing> packing_of(const Training& training) {
   if (keeps_parameters_whole(training.strategy) || training.mesh.shard == 1 ||
       (fsdp1 && effective_sharding_strategy(training) == ShardingStrategy::no_shard))
     return std::nullopt;
+  if (is_zero(training.strategy))
+    return training.strategy == Strategy::zero3 ? Packing::zero_parts : Packing::zero_flat;
   return !fsdp1                           ? Packing::fsdp2
          : training.fsdp1.use_orig_params ? Packing::fsdp1_orig_params
                                           : Packing::fsdp1;
@@ -84,7 +96,25 @@ PackedGroup pack(const Model& model, const Group& group, const Training& trainin
     out.params.push_back({q.id, model.params[q.id.v].shape, q.dim});
   if (packing == Packing::fsdp2) {
     if (training.strategy != Strategy::fsdp2) post_order(model, group.modules, out.params);
-    for (const PackedParam& p : out.params) out.shard += padded_shard(p.shape, p.dim, out.ranks);
+  }
+  if (packing == Packing::zero_flat) {
+    // As the plan has laid them, round robin or not.
+    std::vector<ShardedParam> placed = group.params;
+    std::sort(placed.begin(), placed.end(),
+              [](const ShardedParam& a, const ShardedParam& b) { return a.offset < b.offset; });
+    out.params.clear();
+    for (const ShardedParam& q : placed) {
+      out.params.push_back({q.id, model.params[q.id.v].shape, 0});
+      out.flat.offsets.push_back(q.offset);
+      out.flat.sizes.push_back(q.numel);
+    }
+    out.flat.ranks = out.ranks;
+    out.flat.length = group.flat;
+    out.shard = out.flat.shard = group.shard;
+    return out;
+  }
+  if (out.by_param()) {
+    for (const PackedParam& p : out.params) out.shard += out.stored(p);
     return out;
   }
   std::sort(out.params.begin(), out.params.end(),
@@ -100,16 +130,25 @@ PackedGroup pack(const Model& model, const Group& group, const Training& trainin
   return out;
 }
 
+int64_t PackedGroup::stored(const PackedParam& p) const {
+  return packing == Packing::zero_parts ? ceil_div(p.shape.numel(), ranks)
+                                        : padded_shard(p.shape, p.dim, ranks);
+}
+
+int64_t PackedGroup::held(const PackedParam& p, int64_t k) const {
+  return packing == Packing::zero_parts
+             ? std::clamp<int64_t>(p.shape.numel() - k * stored(p), 0, stored(p))
+             : local_shard(p.shape, p.dim, ranks, k);
+}
+
 std::vector<Piece> PackedGroup::pieces(int64_t rank) const {
   std::vector<Piece> out;
   const auto add = [&](Piece::Of of, uint32_t param, int64_t begin, int64_t count) {
     if (count > 0) out.push_back({of, param, begin, count});
   };
-  if (packing == Packing::fsdp2) {
+  if (by_param()) {
     for (uint32_t p = 0; p < params.size(); ++p) {
-      const PackedParam& x = params[p];
-      const int64_t padded = padded_shard(x.shape, x.dim, ranks);
-      const int64_t real = local_shard(x.shape, x.dim, ranks, rank);
+      const int64_t padded = stored(params[p]), real = held(params[p], rank);
       add(Piece::Of::param, p, rank * padded, real);
       add(Piece::Of::own, p, 0, padded - real);
     }
@@ -136,10 +175,9 @@ std::vector<Piece> PackedGroup::pieces(int64_t rank) const {
 
 std::vector<Piece> PackedGroup::padding_by_owner() const {
   std::vector<Piece> out;
-  if (packing == Packing::fsdp2) {
+  if (by_param()) {
     for (uint32_t p = 0; p < params.size(); ++p) {
-      const PackedParam& x = params[p];
-      const int64_t n = ranks * padded_shard(x.shape, x.dim, ranks) - x.shape.numel();
+      const int64_t n = ranks * stored(params[p]) - params[p].shape.numel();
       if (n > 0) out.push_back({Piece::Of::own, p, 0, n});
     }
     return out;

@@ -3,8 +3,9 @@
 // The same groups can be packed each way, whatever the scenario's own strategy.
 //
 // Padding belongs to someone: to the alignment before a parameter, to the world at the end of a flat
-// parameter (both with use_orig_params), to the last chunks that the elements do not fill (without),
-// or to a parameter whose own rows do not divide (FSDP2).
+// parameter (both with use_orig_params; the end of DeepSpeed's flat buffer has it too), to the last
+// chunks that the elements do not fill (without), or to a parameter whose own rows (FSDP2) or elements
+// (DeepSpeed's stage 3) do not divide.
 // Worked number: sizes 3 and 5 in bf16 on 4 ranks store 2, 4 and 3 elements a rank; rank 2 of FSDP2
 // holds p0[2], p1[4] and one element of padding of p1.
 #pragma once
@@ -19,7 +20,14 @@
 
 namespace shardsim {
 
-enum class Packing : uint8_t { fsdp1, fsdp1_orig_params, fsdp2 };
+enum class Packing : uint8_t {
+  fsdp1,
+  fsdp1_orig_params,
+  fsdp2,
+  zero_flat,   // DeepSpeed's stages 1 and 2: one flat buffer in equal parts
+  zero_parts,  // stage 3: each parameter in parts of ceil(numel / N) elements
+};
+// FSDP's, which any groups can be packed in; DeepSpeed's only those of its own plans.
 inline constexpr std::array kPackings{Packing::fsdp1, Packing::fsdp1_orig_params, Packing::fsdp2};
 std::string_view title_of(Packing packing);        // "FSDP1, use_orig_params"
 std::string_view short_title_of(Packing packing);  // "use_orig_params"
@@ -47,8 +55,12 @@ struct PackedGroup {
   int64_t ranks = 1;
   int64_t shard = 0;  // elements that each rank stores
   int64_t numel = 0;
-  FlatLayout flat;  // FSDP1
+  FlatLayout flat;  // FSDP1, zero_flat
 
+  bool by_param() const { return packing == Packing::fsdp2 || packing == Packing::zero_parts; }
+  // What each rank stores of a parameter, and what of that rank k really holds (by_param).
+  int64_t stored(const PackedParam& p) const;
+  int64_t held(const PackedParam& p, int64_t k) const;
   int64_t padding() const { return ranks * shard - numel; }
   std::vector<Piece> pieces(int64_t rank) const;
   // Padding over all ranks: one entry for each owner, in the order stored.

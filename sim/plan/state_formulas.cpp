@@ -46,6 +46,8 @@ Bytes StateFormula::communication() const {
 namespace {
 
 Scheme scheme_of(const Training& t) {
+  for (const Scheme s : kSchemes)
+    if (name_of(s) == name_of(t.strategy)) return s;
   if (keeps_parameters_whole(t.strategy)) return Scheme::ddp;
   if (t.mesh.shard == 1) return Scheme::no_shard;
   if (t.strategy == Strategy::fsdp2)

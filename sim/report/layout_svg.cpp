@@ -226,14 +226,24 @@ class Drawing {
           at + 36, y_);
     }
     y_ += 17;
+    const bool narrow = l_.packings.size() > 3;
     for (size_t i = 0; i < l_.packings.size(); ++i) {
       const PackedGroup& p = g.packed[i];
-      text(panel_x(i), "small quiet",
-           fmt::format("{} elements a rank, {}", grouped(p.shard),
-                       p.padding() == 0 ? "no padding"
-                                        : fmt::format("{} of {} padding", grouped(p.padding()),
-                                                      grouped(p.ranks * p.shard))));
+      const std::string stored = fmt::format("{} elements a rank", grouped(p.shard));
+      const std::string padding =
+          p.padding() == 0
+              ? "no padding"
+              : fmt::format("{} of {} padding", grouped(p.padding()), grouped(p.ranks * p.shard));
+      if (!narrow) {
+        text(panel_x(i), "small quiet", stored + ", " + padding);
+        continue;
+      }
+      text(panel_x(i), "small quiet", stored);
+      y_ += 15;
+      text(panel_x(i), "small quiet", padding);
+      y_ -= 15;
     }
+    if (narrow) y_ += 15;
     y_ += 12;
   }
 

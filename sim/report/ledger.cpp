@@ -285,6 +285,18 @@ class Accountant {
 
   void parameters(LedgerEntry& e, const Held& held) const {
     Chain chain(e, f_.parameters());
+    if (is_zero(training_.strategy)) {
+      int64_t all = whole_, own = 0;
+      for (const Group& g : plan_.groups) {
+        all += f_.shards_params() ? g.shard : g.flat;
+        own += g.shard;
+      }
+      chain.to("padding of parameters", all * f_.bytes);
+      chain.to("fp32 master weights of this rank's part", all * f_.bytes + 4 * own);
+      chain.to("parameters held otherwise", held.asked[at(Category::parameters)]);
+      rounding(chain, held, Category::parameters);
+      return;
+    }
     const int64_t n = f_.shards_params() ? f_.ranks : 1;
     chain.to(fmt::format("parameters are stored in {}, not {}", stored_name(), type_name()),
              share(f_.params * stored_, n));
@@ -309,6 +321,25 @@ class Accountant {
     Chain chain(e, f_.gradients());
     const int64_t n = f_.shards_grads() ? f_.ranks : 1;
     chain.to("frozen parameters have no gradient", share((f_.params - frozen_) * f_.bytes, n));
+    if (is_zero(training_.strategy)) {
+      int64_t kept = 0;
+      for (const Group& g : plan_.groups) {
+        if (f_.shards_params())
+          kept += g.shard;
+        else
+          for (const ShardedParam& q : g.params)
+            if (q.local > 0) kept += q.numel;
+      }
+      if (!at_peak)
+        chain.to(f_.shards_params()  ? "padding of gradients"
+                 : f_.shards_grads() ? "gradients that straddle the part's ends are kept whole"
+                                     : "gradients of other ranks' parts go once they are reduced",
+                 kept * f_.bytes);
+      chain.to(at_peak ? "gradients that are not there at the peak" : "gradients held otherwise",
+               held.asked[at(Category::gradients)]);
+      rounding(chain, held, Category::gradients);
+      return;
+    }
     chain.to(fmt::format("gradients are stored in {}, not {}", stored_name(), type_name()),
              share((f_.params - frozen_) * stored_, n));
     chain.to(training_.strategy == Strategy::fsdp1
@@ -333,6 +364,19 @@ class Accountant {
     const int64_t states = adam                                           ? (o.amsgrad ? 3 : 2)
                            : o.name == Optimizer::Name::sgd && o.momentum ? 1
                                                                           : 0;
+    if (is_zero(training_.strategy)) {
+      int64_t own = 0;
+      for (const Group& g : plan_.groups) own += g.shard;
+      chain.to("the optimizer keeps other state than AdamW's two moments",
+               share(states * 4 * f_.params, n));
+      chain.to("frozen parameters have no optimizer state",
+               share(states * 4 * (f_.params - frozen_), n));
+      chain.to("padding of optimizer state", states * 4 * own);
+      chain.to("step counts and other state of the optimizer",
+               held.asked[at(Category::optimizer_state)]);
+      rounding(chain, held, Category::optimizer_state);
+      return;
+    }
     if (adam)
       chain.to(fmt::format("the moments are in {}, not fp32", stored_name()),
                share(2 * stored_ * f_.params, n));
@@ -340,6 +384,12 @@ class Accountant {
              share(states * stored_ * f_.params, n));
     chain.to("frozen parameters have no optimizer state",
              share(states * stored_ * (f_.params - frozen_), n));
+    if (f_.scheme == Scheme::zero1) {
+      chain.to("rank 0 steps whole parameters, more or fewer than its share",
+               held.asked[at(Category::optimizer_state)]);
+      rounding(chain, held, Category::optimizer_state);
+      return;
+    }
     int64_t local = 0, tensors = 0;
     for (const Cut& c : cuts_) {
       local += c.local;

@@ -111,6 +111,31 @@ TEST(ElementMap, LastChunks) {
   EXPECT_EQ(pieces(g, 7), "c3");
 }
 
+// DeepSpeed's flat buffer on 4 ranks is padded to a multiple of 8 (vector 41's rule): 8 elements are 2 a
+// rank; 9 are 16, 4 a rank. Round robin (42) places p0 p2 p1 on 2 ranks.
+TEST(ElementMap, DeepSpeed) {
+  const auto of = [](const Sizes& sizes, int64_t ranks, Strategy strategy, bool robin = false) {
+    Architecture a;
+    a.family = Family::bag;
+    a.hidden = 16;
+    a.bag_blocks.emplace_back();
+    for (int64_t n : sizes) a.bag_blocks[0].push_back({n});
+    Training t;
+    t.strategy = strategy;
+    t.mesh.shard = ranks;
+    t.zero.round_robin_gradients = robin;
+    const Model model = build_model(a);
+    return pack(model, build_plan(model, t).groups[0], t, *packing_of(t));
+  };
+  EXPECT_EQ(map(of({3, 5}, 4, Strategy::zero1)), (Map{"0:0-1", "0:2 1:0", "1:1-2", "1:3-4"}));
+  EXPECT_EQ(map(of({3, 6}, 4, Strategy::zero2)), (Map{"0:0-2 1:0", "1:1-4", "1:5 w3", "w4"}));
+  EXPECT_EQ(of({1003}, 4, Strategy::zero2).shard, 252);
+  EXPECT_EQ(of({1003}, 4, Strategy::zero2).padding(), 5);
+  const PackedGroup robin = of({2, 3, 3}, 2, Strategy::zero1, true);
+  EXPECT_EQ(robin.params[1].id.v, 2u);
+  EXPECT_EQ(map(robin), (Map{"0:0-1 1:0-1", "1:2 2:0-2"}));
+}
+
 // Every packing holds every element once, and fills each rank.
 TEST(ElementMap, NothingIsLostOrHeldTwice) {
   for (const Packing packing : kPackings)
