@@ -158,6 +158,7 @@ unless it says root only. On paper: the text's formulas for this P.
 """)
 BF16 = "{storage: bf16}"
 MIXED = "{storage: fp32, compute: bf16, reduce: fp32}"
+ZERO = {"precision": "{}", "more": "zero: {implementation: deepspeed}"}
 runs = {}
 for title, of in (
         ("FSDP1 FULL_SHARD", {}),
@@ -168,7 +169,9 @@ for title, of in (
         ("FSDP2, reshard_after_forward=False",
          {"strategy": "fsdp2", "more": "fsdp2: {reshard_after_forward: false}"}),
         ("FSDP1 FULL_SHARD, fp32 stored", {"precision": MIXED}),
-        ("FSDP2, fp32 stored", {"strategy": "fsdp2", "precision": MIXED})):
+        ("FSDP2, fp32 stored", {"strategy": "fsdp2", "precision": MIXED}),
+        ("DeepSpeed ZeRO-1", ZERO | {"strategy": "zero1"}),
+        ("DeepSpeed ZeRO-2", ZERO | {"strategy": "zero2"})):
     runs[title] = shardsim("ledger", scenario(**of))
 
 
@@ -179,24 +182,33 @@ def beside(titles):
                   for k in ("formula_bytes", "simulated_bytes")] for t in titles])
 
 
-beside([t for t in runs if "fp32" not in t])
+def why(titles, least=1e8):
+    for t in titles:
+        for e, title in (("resident", "resident"), ("peak", "worst peak"),
+                         ("communication", "moved")):
+            entry = runs[t][e]
+            if abs(entry["difference_bytes"]) > least or e == "peak":
+                print(f"- {t}, {title} {signed(entry['difference_bytes'])}: "
+                      f"{reasons(entry, least)}.")
+
+
+zero = [t for t in runs if "ZeRO" in t]
+fp32 = [t for t in runs if "fp32" in t]
+bf16 = [t for t in runs if t not in zero + fp32]
+beside(bf16)
 print("Why, above 0.1 GB:\n")
-for t in runs:
-    if "fp32" in t:
-        continue
-    for e, title in (("resident", "resident"), ("peak", "worst peak"), ("communication", "moved")):
-        entry = runs[t][e]
-        if abs(entry["difference_bytes"]) > 1e8 or e == "peak":
-            print(f"- {t}, {title} {signed(entry['difference_bytes'])}: {reasons(entry, 1e8)}.")
+why(bf16)
 print("\n## Stored in fp32, computed in bf16, reduced in fp32\n")
-beside([t for t in runs if "fp32" in t])
-for t in (t for t in runs if "fp32" in t):
-    for e, title in (("resident", "resident"), ("peak", "worst peak"), ("communication", "moved")):
-        print(f"- {t}, {title} {signed(runs[t][e]['difference_bytes'])}: {reasons(runs[t][e], 1e8)}.")
+beside(fp32)
+why(fp32)
+print("\n## DeepSpeed: bf16 parameters, fp32 master weights\n")
+beside(zero)
+why(zero)
 
 full, root = runs["FSDP1 FULL_SHARD"], runs["FSDP1 FULL_SHARD, root only"]
 kept, mixed = runs["FSDP1 SHARD_GRAD_OP"], runs["FSDP1 FULL_SHARD, fp32 stored"]
 p = full["params"]
+stage2 = runs["DeepSpeed ZeRO-2"]
 print(f"""
 # What holds, and its limits
 
@@ -216,6 +228,9 @@ print(f"""
   ({gb(reason(full['peak'], 'activations') + reason(full['peak'], 'temporaries'))} at 512 tokens), allocator pools, NCCL's buffers.
 - **SHARD_GRAD_OP's peak is no higher, it only lasts longer**: so for one unit; by blocks it is
   {gb(kept['peak']['simulated_bytes'] - full['peak']['simulated_bytes'])} higher.
+- **ZeRO's rows** lack DeepSpeed's fp32 master of the rank's part, {signed(reason(stage2['resident'], 'master'))}, and what the step adds
+  ({signed(reason(stage2['peak'], 'there at the peak'))} of gradients in fp32, {signed(reason(stage2['peak'], 'temporaries of the optimizer'))} of temporaries). After the step the parameters are
+  gathered, {signed(reason(stage2['communication'], 'behind the optimizer'))}: 3 P b (N-1)/N in place of the paper's 2, since gradients are all-reduced.
 - **FSDP2 needs more elements for small parameters, fewer than use_orig_params**: 3 against 2 and 4, as
   above.""")
 

@@ -77,6 +77,7 @@ class Chain {
     add(entry_, what, value - value_);
     value_ = value;
   }
+  Bytes value() const { return value_; }
   static void add(LedgerEntry& entry, const std::string& what, Bytes bytes) {
     if (bytes == 0) return;
     for (LedgerReason& r : entry.reasons)
@@ -317,6 +318,11 @@ class Accountant {
     rounding(chain, held, Category::parameters);
   }
 
+  static std::string at_the_peak(const Chain& chain, const Held& held) {
+    return held.asked[at(Category::gradients)] < chain.value()
+               ? "gradients that are not there at the peak"
+               : "gradients that are there at the peak and go";
+  }
   void gradients(LedgerEntry& e, const Held& held, bool at_peak) const {
     Chain chain(e, f_.gradients());
     const int64_t n = f_.shards_grads() ? f_.ranks : 1;
@@ -335,7 +341,7 @@ class Accountant {
                  : f_.shards_grads() ? "gradients that straddle the part's ends are kept whole"
                                      : "gradients of other ranks' parts go once they are reduced",
                  kept * f_.bytes);
-      chain.to(at_peak ? "gradients that are not there at the peak" : "gradients held otherwise",
+      chain.to(at_peak ? at_the_peak(chain, held) : std::string("gradients held otherwise"),
                held.asked[at(Category::gradients)]);
       rounding(chain, held, Category::gradients);
       return;
@@ -349,7 +355,7 @@ class Accountant {
     chain.to("padding of gradients",
              shares([](const Cut& c) { return c.trained + c.own_trained; }).bytes(stored_));
     chain.to(offloads()                        ? "gradients are on the host"
-             : at_peak                         ? "gradients that are not there at the peak"
+             : at_peak                         ? at_the_peak(chain, held)
              : training_.optimizer.in_backward ? "gradients that the optimizer took in backward"
                                                : "gradients held otherwise",
              held.asked[at(Category::gradients)]);
