@@ -2,6 +2,7 @@
 // what each step communicates, the memory that is held throughout, and the ledger.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <memory>
@@ -62,7 +63,7 @@ StepCounts count(const Schedule& schedule) {
 }
 
 struct Resident {
-  Bytes parameters = 0, gradients = 0, optimizer = 0;
+  Bytes parameters = 0, gradients = 0, buckets = 0, optimizer = 0;
 };
 
 // DeepSpeed's: bf16 parameters, fp32 master weights and moments of the rank's own, and the gradients
@@ -102,7 +103,7 @@ Resident resident(const Schedule& schedule) {
   });
   const auto of = [&](Category c) { return held[static_cast<size_t>(c)]; };
   return {of(Category::parameters), of(Category::gradients) + of(Category::unsharded_gradients),
-          of(Category::optimizer_state)};
+          of(Category::buckets), of(Category::optimizer_state)};
 }
 
 // Rows that differ in their numbers only by a running index in the name stand once.
@@ -186,11 +187,79 @@ std::string zero_partition(const Plan& plan, const Training& t) {
   return out + fmt::format("buckets  of up to {} elements\n", t.zero.reduce_bucket_size);
 }
 
+std::string name_of(const Model& model, const GradientBucket& b) {
+  const std::string first = model.param_name(b.params.front());
+  return b.params.size() > 1 ? first + " .. " + model.param_name(b.params.back()) : first;
+}
+
+// Buckets that are alike stand once.
+std::string bucket_table(const Simulation& s) {
+  Table table({{"bucket", "bucket"},
+               {"bytes", "bytes"},
+               {"type", "type"},
+               {"parameters", "parameters"},
+               {"names", "in the order of their gradients"}});
+  const std::vector<GradientBucket>& all = s.buckets;
+  constexpr size_t kShown = 12;  // and the last
+  size_t rows = 0;
+  for (size_t i = 0; i < all.size();) {
+    if (++rows == kShown && all.size() - i > 2) {
+      Bytes most = 0;
+      for (size_t j = i; j + 1 < all.size(); ++j) most = std::max(most, all[j].bytes);
+      table.add({fmt::format("{} .. {}", i + 1, all.size() - 1), "to " + gib(most), "", Cell(),
+                 "to " + s.model.param_name(all[all.size() - 2].params.back())});
+      i = all.size() - 1;
+    }
+    size_t end = i + 1;
+    while (end < all.size() && all[end].bytes == all[i].bytes && all[end].dtype == all[i].dtype &&
+           all[end].params.size() == all[i].params.size())
+      ++end;
+    std::string number = std::to_string(i + 1);
+    std::string names = name_of(s.model, all[i]);
+    if (end > i + 1) {
+      number += " .. " + std::to_string(end);
+      names += " and so on to " + s.model.param_name(all[end - 1].params.back());
+    }
+    table.add({number, gib(all[i].bytes), std::string(shardsim::name_of(all[i].dtype)),
+               static_cast<int64_t>(all[i].params.size()), names});
+    i = end;
+  }
+  return table.text();
+}
+
+// The reducer's buckets in the order in which they are reduced.
+std::string buckets_text(const Simulation& s) {
+  if (s.buckets.empty()) return {};
+  std::string sizes;
+  constexpr size_t kShown = 4;
+  for (size_t i = 0; i < std::min(kShown, s.first_buckets.size()); ++i)
+    sizes += (i > 0 ? ", " : "") + gib(s.first_buckets[i].bytes);
+  if (s.first_buckets.size() > kShown) sizes += ", ...";
+  return fmt::format("gradient buckets, each one all-reduce (in the first iteration {}: {})\n",
+                     s.first_buckets.size(), sizes) +
+         bucket_table(s) + "\n";
+}
+
+ordered_json buckets_json(const Simulation& s, const std::vector<GradientBucket>& buckets) {
+  ordered_json out = ordered_json::array();
+  for (const GradientBucket& b : buckets) {
+    ordered_json names = ordered_json::array();
+    for (ParamId p : b.params) names.push_back(s.model.param_name(p));
+    out.push_back({{"bytes", b.bytes},
+                   {"dtype", shardsim::name_of(b.dtype)},
+                   {"parameters", std::move(names)}});
+  }
+  return out;
+}
+
 int explain(const std::string& path, const Context& context) {
   refuse_overwrite(context, path);
   Scenario scenario = load_scenario(path);
-  // Two steps are laid out: the first makes the optimizer's state.
-  scenario.options.max_steps = 2;
+  // Two steps are laid out: the first makes the optimizer's state. DDP's buckets of a static graph
+  // are rebuilt in the third.
+  const bool late =
+      reduces_buckets(scenario.training.strategy) && scenario.training.ddp.static_graph;
+  scenario.options.max_steps = late ? 3 : 2;
   const Simulation s = simulate(scenario, Until::max_steps);
   const Training& t = scenario.training;
   const std::vector<GroupRow> rows = group_rows(s.model, s.plan, t);
@@ -236,6 +305,10 @@ int explain(const std::string& path, const Context& context) {
                              {"all_gather_bytes", r.all_gather_bytes},
                              {"reduce_scatter_bytes", r.reduce_scatter_bytes},
                              {"reshard", r.reshard}});
+    if (!s.buckets.empty()) {
+      j["buckets"] = buckets_json(s, s.buckets);
+      j["first_buckets"] = buckets_json(s, s.first_buckets);
+    }
     j["padding_elements"] = padding;
     j["uneven_parameters"] = uneven;
     j["parameters_with_empty_shards"] = empty;
@@ -253,6 +326,7 @@ int explain(const std::string& path, const Context& context) {
     j["resident_bytes"] = {{"parameters", held.parameters},
                            {"gradients", held.gradients},
                            {"optimizer_state", held.optimizer}};
+    if (!s.buckets.empty()) j["resident_bytes"]["buckets"] = held.buckets;
     j["ledger"] = ordered_json::parse(ledger_json(scenario_ledger(scenario)));
     write_output(context, j.dump(2) + "\n");
     return kOk;
@@ -289,11 +363,14 @@ int explain(const std::string& path, const Context& context) {
     collectives.add({std::string(name_of(static_cast<WorkKind>(key[0]))),
                      s.schedule.comms[key[1]].name, s.schedule.comms[key[1]].size, x.count,
                      gib(x.bytes)});
+  out += buckets_text(s);
   if (!counts.collectives.empty()) out += collectives.text() + "\n";
   out += fmt::format("launches a step   {} products, {} kernels, {} copies; {} host calls\n",
                      counts.products, counts.kernels, counts.copies, counts.host_calls);
-  out += fmt::format("a rank holds      parameters {}, gradients {}, optimizer state {}\n",
-                     gib(held.parameters), gib(held.gradients), gib(held.optimizer));
+  out += fmt::format("a rank holds      parameters {}, gradients {}, {}optimizer state {}\n",
+                     gib(held.parameters), gib(held.gradients),
+                     s.buckets.empty() ? "" : fmt::format("buckets {}, ", gib(held.buckets)),
+                     gib(held.optimizer));
   const Ledger ledger = scenario_ledger(scenario);
   out += "\n" + ledger_entries(ledger);
   if (is_zero(t.strategy)) out += "\n" + deepspeed_table(ledger.deepspeed);

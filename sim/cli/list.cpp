@@ -83,6 +83,9 @@ Table strategies() {
   table.add({"fsdp1", "2.7, 2.15",
              "FullyShardedDataParallel: each unit's parameters flattened into one and cut in equal "
              "parts; the five sharding strategies"});
+  table.add({"ddp", "2.7, 2.15",
+             "DistributedDataParallel: parameters whole on every GPU, gradients all-reduced in "
+             "buckets beside the backward"});
   table.add({"none", "2.7, 2.15", "one GPU with the whole parameters"});
   table.add(
       {"zero1", "2.15",

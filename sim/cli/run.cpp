@@ -11,6 +11,7 @@
 #include "sim/report/chrome_trace.h"
 #include "sim/schedule/graph/schedule_graph.h"
 #include "sim/study/memory_snapshot.h"
+#include "sim/study/nccl_backend_note.h"
 #include "sim/study/run_report.h"
 #include "sim/study/simulate.h"
 
@@ -81,7 +82,9 @@ int run(const RunOptions& options, const Context& context) {
   const Scenario scenario = load_scenario(options.scenario);
   check(options, scenario);
   const Simulation s = simulate(scenario);
-  const StepReport report = run_report(scenario, s);
+  StepReport report = run_report(scenario, s);
+  if (std::string note = nccl_backend_note(scenario, report); !note.empty())
+    report.notes.push_back(std::move(note));
   if (!s.steady && !s.trace.out_of_memory)
     fmt::print(stderr,
                "note: {} steps did not reach a steady state; options.max_steps plays more\n",

@@ -53,6 +53,7 @@ Sizes sizes_of(const Scenario& s) {
       linear(a.root_first);
       linear(a.root_last);
       for (const LinearShape& l : a.unused) linear(l);
+      for (int64_t n : a.buffers) add(static_cast<double>(n));
       for (int64_t n : a.root_vectors) add(static_cast<double>(n));
       for (const auto& block : a.linear_blocks) {
         for (const LinearShape& l : block) linear(l);

@@ -39,8 +39,8 @@ const Keys& shape_keys(std::string_view type) {
   static const Keys gpt2 = {
       "vocab_size",          "n_positions",        "n_embd", "n_layer", "n_head", "n_inner",
       "tie_word_embeddings", "activation_function"};
-  static const Keys stack = {"hidden_size", "blocks",     "bias",
-                             "input_grad",  "root_first", "root_last"};
+  static const Keys stack = {"hidden_size", "blocks",    "bias",   "input_grad",
+                             "root_first",  "root_last", "unused", "buffers"};
   static const Keys bag = {"hidden_size", "blocks",     "scale",
                            "input_grad",  "root_first", "root_last"};
   static const Keys transformer = {"vocab_size", "max_seq_len", "dim",
@@ -221,6 +221,16 @@ void read_stack_or_bag(const Map& map, Architecture& a) {
     a.root_last = read_linear(*value);
     connect(*value, a.root_last, features);
   }
+  if (const std::optional<Value> value = map.find("unused"))
+    for (const Value& linear : value->list("linears that no forward calls, [out, in]")) {
+      bounded(linear);
+      a.unused.push_back(read_linear(linear));
+    }
+  if (const std::optional<Value> value = map.find("buffers"))
+    for (const Value& numel : value->list("elements of the root's buffers")) {
+      bounded(numel);
+      a.buffers.push_back(numel.whole(1, kMostFeatures));
+    }
   a.layers = static_cast<int64_t>(a.family == Family::stack ? a.linear_blocks.size()
                                                             : a.bag_blocks.size());
   a.bias = flag_or(map, "bias", false);

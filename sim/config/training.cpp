@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "sim/config/ddp.h"
 #include "sim/config/fsdp1.h"
 #include "sim/config/zero.h"
 
@@ -403,23 +404,28 @@ void read_loss(const Value& value, const Architecture& model, Training& training
 
 void read_strategy(const Map& map, int64_t world, Training& training) {
   const Value value = map.at("strategy", "fsdp2 (fully_shard) or fsdp1 (FullyShardedDataParallel)");
-  for (std::string_view later : {"ddp", "zero3"})
-    if (value.is_word(later))
-      value.fail(fmt::format("this build cannot play strategy {} yet", later),
-                 "none, zero1, zero2, fsdp1 and fsdp2 it can");
+  if (value.is_word("zero3"))
+    value.fail("this build cannot play strategy zero3 yet",
+               "none, ddp, zero1, zero2, fsdp1 and fsdp2 it can");
   const std::pair<std::string_view, Strategy> known[] = {
-      {"none", Strategy::none},   {"fsdp1", Strategy::fsdp1}, {"fsdp2", Strategy::fsdp2},
-      {"zero1", Strategy::zero1}, {"zero2", Strategy::zero2}, {"zero3", Strategy::zero3}};
+      {"none", Strategy::none},   {"ddp", Strategy::ddp},     {"fsdp1", Strategy::fsdp1},
+      {"fsdp2", Strategy::fsdp2}, {"zero1", Strategy::zero1}, {"zero2", Strategy::zero2},
+      {"zero3", Strategy::zero3}};
   const auto* const found = std::find_if(std::begin(known), std::end(known),
                                          [&](const auto& k) { return value.is_word(k.first); });
   if (found == std::end(known))
     value.fail_expected("one of none, ddp, zero1, zero2, zero3, fsdp1, fsdp2");
   training.strategy = found->second;
+  if (training.strategy == Strategy::zero1 && asks_for_torch(map))
+    training.strategy = Strategy::torch_zero1;
   for (const std::string_view key : {"fsdp1", "fsdp2"})
     if (map.has(key) && !value.is_word(key))
       map.fail_key(key, fmt::format("only strategy {} has this section", key),
                    fmt::format("leave it out, or use strategy: {}", key));
-  if (map.has("zero") && !is_zero(training.strategy))
+  if (map.has("ddp") && !reduces_buckets(training.strategy))
+    map.fail_key("ddp", "only strategy ddp, and zero1 with implementation torch, has this section",
+                 "leave it out, or use strategy: ddp");
+  if (map.has("zero") && !is_zero(training.strategy) && training.strategy != Strategy::torch_zero1)
     map.fail_key("zero", "only strategies zero1, zero2 and zero3 have this section");
   if (keeps_parameters_whole(training.strategy) && map.has("wrap"))
     map.fail_key("wrap", "nothing is wrapped: parameters stay whole",
@@ -461,11 +467,10 @@ void read_pytorch(const Map& map, Training& training) {
       training.allocator += fmt::format("{}:{}", key, text);
     }
   }
-  map.cannot_play("ddp");
 }
 
 // What real PyTorch refuses, or this build cannot play, of keys that are fine each by itself.
-void refuse_combinations(const Map& map, const Training& t) {
+void refuse_combinations(const Map& map, const Architecture& model, const Training& t) {
   const Fsdp2Options& f = t.fsdp2;
   const Precision& p = t.precision;
   const auto refuse = [&](std::string_view section, std::string_view key, const std::string& what,
@@ -475,7 +480,11 @@ void refuse_combinations(const Map& map, const Training& t) {
   if (keeps_parameters_whole(t.strategy) && (p.compute || p.reduce || p.output))
     map.at("precision")
         .fail("parameters that stay whole compute in the type they are stored in",
-              "storage is the only key of precision here");
+              "storage and autocast are the keys of precision here");
+  if (t.strategy != Strategy::ddp && !model.buffers.empty())
+    map.at("strategy")
+        .fail("this build plays a stack's buffers with strategy ddp only",
+              "leave model.buffers out");
   if (t.strategy != Strategy::fsdp2 && !t.precision.keep.empty())
     refuse("precision", "keep", "only strategy fsdp2 has param_dtype_override_fn",
            "MixedPrecision has one param_dtype for all of a unit");
@@ -556,7 +565,11 @@ Training read_training(const Value& value, const Architecture& model, int64_t wo
     read_wrap(*v, model, training.mesh, training.wrap, training.fsdp2);
   if (const std::optional<Value> v = map.find("fsdp2"))
     read_fsdp2(*v, training.mesh, training.fsdp2);
+  if (keeps_parameters_whole(training.strategy) && training.mesh.replicate > 1)
+    map.at("mesh").fail("parameters stay whole on every rank: there is nothing to shard",
+                        "leave mesh out; gradients are reduced over all GPUs");
   if (const std::optional<Value> v = map.find("fsdp1")) read_fsdp1(*v, training.fsdp1);
+  if (const std::optional<Value> v = map.find("ddp")) read_ddp(*v, training, training.ddp);
   if (const std::optional<Value> v = map.find("precision")) read_precision(*v, training.precision);
   if (const std::optional<Value> v = map.find("loss")) read_loss(*v, model, training);
   if (const std::optional<Value> v = map.find("activation_checkpointing"))
@@ -568,7 +581,8 @@ Training read_training(const Value& value, const Architecture& model, int64_t wo
   if (const std::optional<Value> v = map.find("evaluate_after"))
     training.evaluate_after = v->boolean();
   if (is_zero(training.strategy)) read_zero(map, training);
-  refuse_combinations(map, training);
+  if (training.strategy == Strategy::torch_zero1) read_torch_zero(map, training);
+  refuse_combinations(map, model, training);
   return training;
 }
 

@@ -44,8 +44,11 @@ void read_section(const Value& value, Training& t) {
                  "stage3_max_reuse_distance", "sub_group_size", "allgather_bucket_size",
                  "contiguous_gradients", "offload_optimizer", "offload_param"});
   ZeroOptions& z = t.zero;
-  if (const std::optional<Value> v = map.find("implementation"))
+  if (const std::optional<Value> v = map.find("implementation")) {
+    if (v->is_word("torch"))
+      v->fail("torch's ZeroRedundancyOptimizer is ZeRO's stage 1 alone", "use strategy: zero1");
     v->choice<bool>({{"deepspeed", true}});
+  }
   refuse_keys(map, t);
   const auto flag = [&](std::string_view key, bool& to) {
     if (const std::optional<Value> v = map.find(key)) to = v->boolean();
@@ -110,6 +113,22 @@ void refuse_around(const Map& map, const Training& t) {
 }
 
 }  // namespace
+
+bool asks_for_torch(const Map& training) {
+  const std::optional<Value> zero = training.find("zero");
+  if (!zero || !zero->is_map()) return false;
+  const std::optional<Value> v = Map(*zero, Map::any_key).find("implementation");
+  return v && v->is_word("torch");
+}
+
+void read_torch_zero(const Map& training, Training& t) {
+  const Map map(training.at("zero"), {"implementation", "parameters_as_bucket_view"});
+  if (const std::optional<Value> v = map.find("parameters_as_bucket_view"))
+    t.parameters_as_bucket_view = v->boolean();
+  if (t.optimizer.name == Optimizer::Name::none)
+    training.at("optimizer")
+        .fail("ZeroRedundancyOptimizer shards an optimizer's state", "name adamw, adam or sgd");
+}
 
 void read_zero(const Map& training, Training& t) {
   t.zero.overlap_comm = t.strategy == Strategy::zero3;

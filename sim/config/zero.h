@@ -7,6 +7,10 @@
 
 namespace shardsim {
 
+// zero.implementation is torch: ZeroRedundancyOptimizer over DDP, whose section this then is.
+bool asks_for_torch(const Map& training);
+void read_torch_zero(const Map& training, Training& t);
+
 // The section and what DeepSpeed makes of the others. `training` is the whole section, all its other
 // keys read.
 void read_zero(const Map& training, Training& t);

@@ -363,6 +363,11 @@ bool matches(std::string_view pattern, std::string_view name) {
   return p == pattern.size();
 }
 
+void set_dtype(Model& model, const std::string& pattern, DType dtype) {
+  for (uint32_t i = 0; i < model.params.size(); ++i)
+    if (matches(pattern, model.param_name({i}))) model.params[i].dtype = dtype;
+}
+
 void freeze(Model& model, const std::vector<std::string>& patterns) {
   if (patterns.empty()) return;
   std::vector<bool> used(patterns.size(), false);

@@ -6,10 +6,12 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "sim/base/dtype.h"
 #include "sim/base/ids.h"
 #include "sim/base/units.h"
 #include "sim/model/architecture.h"
@@ -35,6 +37,7 @@ struct Param {
   Shape shape;
   ParamId alias;        // valid: this name shares the storage of an earlier parameter (tied)
   bool frozen = false;  // requires no gradient
+  std::optional<DType> dtype = std::nullopt;  // other than the one that training.precision stores
 };
 
 struct Module {
@@ -74,6 +77,8 @@ Model build_model(const Architecture& architecture);
 
 // True if `name` matches `pattern`, where * stands for any run of characters, dots included.
 bool matches(std::string_view pattern, std::string_view name);
+// A type of its own for every parameter whose name matches the pattern.
+void set_dtype(Model& model, const std::string& pattern, DType dtype);
 // requires_grad_(False) on every parameter whose name matches a pattern. Throws Error at a pattern
 // that matches none.
 void freeze(Model& model, const std::vector<std::string>& patterns);

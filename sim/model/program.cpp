@@ -549,24 +549,40 @@ void stack(Program& program, const Model& model, const ProgramInput& in) {
   }
   uint32_t cls = 0;
   std::vector<uint32_t> class_of(model.blocks.size());
+  // Where parameters differ in type, each block is given its input in its own.
+  const bool mixed = std::any_of(model.params.begin(), model.params.end(),
+                                 [](const Param& q) { return q.dtype.has_value(); });
+  const auto dtype_of = [&](ModuleId m) {
+    return model.params[model.modules[m.v].first_param].dtype.value_or(in.storage);
+  };
+  DType type = a.root_first.out ? dtype_of(model.embedding[0]) : in.input;
   for (size_t i = 0; i < model.blocks.size(); ++i) {
     if (a.family == Family::stack) {
       const auto& block = a.linear_blocks[i];
-      if (i == 0 || !alike(block, a.linear_blocks[i - 1])) {
+      const DType own = mixed && !block.empty() ? dtype_of(model.blocks[i]) : type;
+      if (i == 0 || mixed || !alike(block, a.linear_blocks[i - 1])) {
         ClassBuilder b;
         int16_t v = 0;
         int32_t p = 0;
         uint32_t m = 1;
+        if (own != type) {
+          OpShape cast = features(rows, width, width);
+          cast.to = own;
+          v = b.run(OpKind::cast, cast, {0, -1, -1});
+          type = own;
+        }
+        const int16_t argument = v;
         for (const LinearShape& l : block) {
           b.enter(m, v);
           const int16_t out =
               b.run(OpKind::linear, linear(l, a.bias), {v, -1, -1}, {p, a.bias ? p + 1 : -1});
           b.exit(m++, out);
-          // Sequential rebinds its variable; the stage's input belongs to the caller.
-          if (v != 0) b.drop({v});
+          // Sequential rebinds its variable; its argument belongs to the caller.
+          if (v != argument) b.drop({v});
           v = out;
           p += a.bias ? 2 : 1;
         }
+        if (argument != 0) b.drop({argument});
         cls = add(b.finish(v, true));
       }
       if (!block.empty()) width = block.back().out;

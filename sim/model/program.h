@@ -66,6 +66,7 @@ struct ProgramInput {
   bool loss_in_forward = false;
   enum class Loss : uint8_t { plain, checkpointed, fused } loss = Loss::plain;
   bool keep_logits = false, keep_float_logits = false;
+  DType storage = DType::fp32;  // of parameters without a type of their own
 };
 
 struct Program {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "sim/base/dtype.h"
@@ -187,12 +188,35 @@ struct ZeroOptions {
   DType made_in = DType::fp32;     // the model's type before the engine casts it to bf16
 };
 
+// DistributedDataParallel's own, by its arguments' names.
+struct DdpOptions {
+  std::optional<double> bucket_cap_mb;  // 25 MiB, and 1 MiB for the first bucket, where not given
+  std::vector<double> bucket_cap_mb_list;  // one cap a bucket, the last for all that follow
+  bool small_last_bucket = false;          // DDP_SET_LAST_BUCKET_CAP=1
+  bool gradient_as_bucket_view = false;
+  bool static_graph = false;
+  bool find_unused_parameters = false;
+  bool broadcast_buffers = true;
+  bool init_sync = true;  // parameters and buffers are broadcast by the constructor
+  bool batched_grad_copy = false;
+  bool lazy_bucket_allocation = false;
+  // register_comm_hook with one of default_hooks.
+  enum class CommHook : uint8_t {
+    none,
+    allreduce,
+    bf16_compress,
+    fp16_compress
+  } comm_hook = CommHook::none;
+  bool no_sync = false;  // every micro-batch but the last is under no_sync()
+};
+
 enum class Strategy : uint8_t {
-  none,   // one GPU, parameters whole
-  ddp,    // DistributedDataParallel
-  fsdp1,  // FullyShardedDataParallel
-  fsdp2,  // fully_shard
-  zero1,  // DeepSpeed's stages
+  none,         // one GPU, parameters whole
+  ddp,          // DistributedDataParallel
+  torch_zero1,  // with ZeroRedundancyOptimizer
+  fsdp1,        // FullyShardedDataParallel
+  fsdp2,        // fully_shard
+  zero1,        // DeepSpeed's stages
   zero2,
   zero3,
 };
@@ -200,6 +224,7 @@ constexpr const char* name_of(Strategy s) {
   switch (s) {
     case Strategy::none: return "none";
     case Strategy::ddp: return "ddp";
+    case Strategy::torch_zero1: return "zero1";
     case Strategy::fsdp1: return "fsdp1";
     case Strategy::fsdp2: return "fsdp2";
     case Strategy::zero1: return "zero1";
@@ -210,7 +235,11 @@ constexpr const char* name_of(Strategy s) {
 }
 // Every rank holds all parameters and their gradients as whole tensors.
 constexpr bool keeps_parameters_whole(Strategy s) {
-  return s == Strategy::none || s == Strategy::ddp;
+  return s == Strategy::none || s == Strategy::ddp || s == Strategy::torch_zero1;
+}
+// DDP's reducer reduces the gradients.
+constexpr bool reduces_buckets(Strategy s) {
+  return s == Strategy::ddp || s == Strategy::torch_zero1;
 }
 constexpr bool is_zero(Strategy s) {
   return s == Strategy::zero1 || s == Strategy::zero2 || s == Strategy::zero3;
@@ -282,6 +311,8 @@ struct Training {
   Fsdp2Options fsdp2;
   Fsdp1Options fsdp1;
   ZeroOptions zero;
+  DdpOptions ddp;
+  bool parameters_as_bucket_view = false;  // ZeroRedundancyOptimizer's
   Precision precision;
   DType input_dtype = DType::fp32;  // stack and bag
   bool float_logits = true;         // cross_entropy(logits.float())
@@ -289,6 +320,8 @@ struct Training {
   bool float_loss = true;  // stack and bag: y.float().sum(), otherwise y.sum()
   Checkpointing checkpointing;
   Optimizer optimizer;
+  // Parameters that are stored in another type than precision.storage, the last that matches holds.
+  std::vector<std::pair<std::string, DType>> param_dtypes;
   std::vector<std::string> frozen;  // patterns of parameters that require no gradient
   double clip_grad_norm = 0;        // 0: gradients are not clipped
   int64_t forwards = 1;             // whose losses are added before one backward

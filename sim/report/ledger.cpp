@@ -221,6 +221,7 @@ class Accountant {
       case Category::temporary: return "temporaries of operators";
       case Category::workspace: return "cuBLAS workspace";
       case Category::optimizer: return "temporaries of the optimizer";
+      case Category::buckets: return "gradient buckets";
       default: return std::string(name_of(c));
     }
   }

@@ -116,6 +116,7 @@ std::string report_json(const StepReport& r) {
                             {"waiting_on", e.waiting_on},
                             {"cause", name_of(e.cause)}});
   j["memory"] = memory_json(r.memory, r.groups);
+  if (!r.notes.empty()) j["notes"] = r.notes;
   j["groups"] = Json::array();
   for (const GroupRow& g : r.groups)
     j["groups"].push_back({{"name", g.name.empty() ? "(root)" : g.name},

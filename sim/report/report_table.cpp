@@ -207,6 +207,10 @@ void collectives(Lines& out, const StepReport& r) {
 std::string report_table(const StepReport& r) {
   Lines out;
   headline(out, r);
+  for (const std::string& note : r.notes) {
+    out.add("");
+    out.add("note: {}", note);
+  }
   memory(out, r.memory);
   memory_by_group(out, r);
   blocks(out, r.memory);

@@ -39,6 +39,7 @@ std::string_view name_of(Category category) {
     case Category::backward: return "backward";
     case Category::temporary: return "temporary";
     case Category::workspace: return "workspace";
+    case Category::buckets: return "buckets";
     case Category::optimizer: return "optimizer";
     case Category::count_: break;
   }

@@ -111,6 +111,7 @@ struct StepReport {
   std::vector<Exposed> exposed;                 // of the steady step
   MemoryReport memory;
   std::vector<GroupRow> groups;
+  std::vector<std::string> notes;  // what costs time and need not, in sentences
 
   double step_time_s() const { return steady.length().as_s(); }
   double tokens_per_s_per_gpu() const;

@@ -59,7 +59,7 @@ void Host::make_group(CommId comm) {
   emit(Kind::HostCalls, 0, 1);
 }
 
-EventId Host::async_collective(StreamId stream, WorkId w, std::initializer_list<BufferId> tensors) {
+Host::AsyncWork Host::issue(StreamId stream, WorkId w, std::initializer_list<BufferId> tensors) {
   const StreamId internal = internal_stream(s_.works[w.v].comm);
   wait_stream(internal, stream);
   if (behaviour_.records_streams)
@@ -68,14 +68,27 @@ EventId Host::async_collective(StreamId stream, WorkId w, std::initializer_list<
   if (recent) record(internal);
   launch(internal, w);
   const EventId end = record(internal);
-  if (!recent) record(internal);
-  return end;
+  return {end, recent ? EventId{} : record(internal)};
 }
 
-// They come from the device's pool of 32 streams of normal priority, handed out in turn; FSDP2's
-// all-reduce stream is the first of them.
-StreamId Host::internal_stream(CommId comm) {
+EventId Host::future_of(StreamId stream, const AsyncWork& work) {
+  if (work.future.valid()) return work.future;
+  wait_for_work(stream, work.end);
+  return record(stream);
+}
+
+// FSDP2's all-reduce stream is the first of them.
+StreamId Host::pool_stream() {
   constexpr size_t kPool = 32;
+  make_streams();
+  const size_t place = (1 + pool_streams_++) % kPool;
+  const StreamId stream = place == 0 ? kAllReduce : static_cast<StreamId>(kInternal + place - 1);
+  if (s_.streams.size() == stream) s_.streams.push_back("pool " + std::to_string(place));
+  return stream;
+}
+
+// They come from the device's pool, handed out in turn.
+StreamId Host::internal_stream(CommId comm) {
   if (internal_.size() <= comm.v) internal_.resize(comm.v + 1, 0);
   if (internal_[comm.v] != 0) return internal_[comm.v];
   make_streams();
@@ -83,10 +96,10 @@ StreamId Host::internal_stream(CommId comm) {
     make_group(comm);
   else if (behaviour_.makes_groups_late)
     emit(Kind::HostCalls, 0, 1);  // the communicator
-  const size_t place = (1 + internal_streams_++) % kPool;
-  const StreamId stream = place == 0 ? kAllReduce : static_cast<StreamId>(kInternal + place - 1);
-  if (s_.streams.size() == stream) s_.streams.push_back("internal (" + s_.comms[comm.v].name + ")");
-  return internal_[comm.v] = stream;
+  const size_t known = s_.streams.size();
+  internal_[comm.v] = pool_stream();
+  if (s_.streams.size() > known) s_.streams.back() = "internal (" + s_.comms[comm.v].name + ")";
+  return internal_[comm.v];
 }
 
 void Host::keep_workspace(Thread thread) {

@@ -83,7 +83,21 @@ class Host {
   void make_group(CommId comm);
   // An asynchronous one: on its process group's stream, behind what `stream` has now. Returns the event
   // of its end.
-  EventId async_collective(StreamId stream, WorkId w, std::initializer_list<BufferId> tensors = {});
+  EventId async_collective(StreamId stream, WorkId w,
+                           std::initializer_list<BufferId> tensors = {}) {
+    return issue(stream, w, tensors).end;
+  }
+  // The same as a Work, whose wait() is wait_for_work(end).
+  struct AsyncWork {
+    EventId end;
+    EventId future;  // legacy and before 2.8: recorded for getFuture()
+  };
+  AsyncWork issue(StreamId stream, WorkId w, std::initializer_list<BufferId> tensors = {});
+  // Work.getFuture(): what the future's wait() waits for. 2.15's "nccl" makes the current stream wait
+  // for the collective at once.
+  EventId future_of(StreamId stream, const AsyncWork& work);
+  // The next of the device's pool of streams of normal priority, as a future's callback takes one.
+  StreamId pool_stream();
   // A wait for an asynchronous collective. In 2.15 none if it is known to have ended, which is looked
   // at whenever a collective is issued (seen with a host of 8 us a call).
   void wait_for_work(StreamId stream, EventId end) {
@@ -170,7 +184,7 @@ class Host {
   std::vector<bool> made_;          // by communicator, legacy_nccl
   uint32_t open_ = 0;               // first instruction that no segment covers yet
   std::vector<StreamId> internal_;  // by communicator; 0: none yet
-  size_t internal_streams_ = 0;
+  size_t pool_streams_ = 0;
   bool streams_made_ = false;
   std::array<BufferId, 2> workspaces_{};  // by thread
 };

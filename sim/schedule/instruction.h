@@ -111,6 +111,7 @@ enum class Category : uint8_t {
   temporary,  // of the operator that runs
   workspace,  // cuBLAS, inside one matrix product
   optimizer,  // temporaries of the optimizer step
+  buckets,    // DDP's, of gradients
   count_,
 };
 inline constexpr int kCategories = static_cast<int>(Category::count_);

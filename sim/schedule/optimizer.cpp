@@ -1,5 +1,6 @@
 #include "sim/schedule/optimizer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "sim/schedule/multi_tensor.h"
@@ -29,15 +30,15 @@ void OptimizerStep::set_active(const std::vector<uint32_t>& with_grad) {
 }
 
 // The work of this name over this many elements; made once, `passes` reads or writes an element.
-WorkId OptimizerStep::work(const char* name, double passes, int64_t numel) {
+WorkId OptimizerStep::work(const char* name, double passes, int64_t numel, DType dtype) {
   for (const Named& n : works_)
-    if (n.name == name && n.passes == passes && n.numel == numel) return n.work;
+    if (n.name == name && n.passes == passes && n.numel == numel && n.dtype == dtype) return n.work;
   Work w;
   w.kernel = KernelClass::foreach_op;
-  w.dtype = dtype_;
-  w.bytes = static_cast<Bytes>(passes * static_cast<double>(numel * bytes_of(dtype_)));
+  w.dtype = dtype;
+  w.bytes = static_cast<Bytes>(passes * static_cast<double>(numel * bytes_of(dtype)));
   w.name = name;
-  works_.push_back({name, passes, numel, host_.work(w)});
+  works_.push_back({name, passes, numel, dtype, host_.work(w)});
   return works_.back().work;
 }
 
@@ -54,12 +55,12 @@ WorkId OptimizerStep::zeros_of(Bytes bytes) {
 
 void OptimizerStep::kernels(const char* name, int lists, double passes) {
   const int64_t launches = launches_[lists - 1];
-  const WorkId w = work(name, passes, numel_ / launches);
+  const WorkId w = work(name, passes, numel_ / launches, type(params_[active_.front()]));
   for (int64_t l = 0; l < launches; ++l) host_.launch(kCompute, w);
 }
 
 void OptimizerStep::each(size_t i, const char* name, double passes) {
-  host_.launch(kCompute, work(name, passes, params_[i].numel));
+  host_.launch(kCompute, work(name, passes, params_[i].numel, type(params_[i])));
 }
 
 void OptimizerStep::make_state() {
@@ -68,21 +69,21 @@ void OptimizerStep::make_state() {
     if (has_state_[i]) continue;
     has_state_[i] = true;
     const OptimizerParam& p = params_[i];
-    const Bytes bytes = p.numel * bytes_of(dtype_);
+    const Bytes size = bytes(p);
     const auto zeros = [&](Bytes n) {
       host_.alloc(host_.buffer(n, kCompute, Category::optimizer_state, p.group));
       host_.launch(kCompute, zeros_of(n));
     };
     if (fused) zeros(4);  // the step counter lives on the device
-    zeros(bytes);
-    zeros(bytes);
-    if (options_.amsgrad) zeros(bytes);
+    zeros(size);
+    zeros(size);
+    if (options_.amsgrad) zeros(size);
   }
 }
 
 BufferId OptimizerStep::allocate(uint32_t i) {
-  const BufferId b = host_.buffer(params_[i].numel * bytes_of(dtype_), kCompute,
-                                  Category::optimizer, params_[i].group);
+  const BufferId b =
+      host_.buffer(bytes(params_[i]), kCompute, Category::optimizer, params_[i].group);
   host_.alloc(b);
   return b;
 }
@@ -102,13 +103,11 @@ void OptimizerStep::free_list(const std::vector<BufferId>& list) {
 }
 
 void OptimizerStep::adam() {
-  make_state();
   const bool decays = options_.name == Optimizer::Name::adamw;
   const bool l2 = !decays && options_.weight_decay > 0;
   if (temporaries_.empty())
     for (const OptimizerParam& p : params_)
-      temporaries_.push_back(
-          host_.buffer(p.numel * bytes_of(dtype_), kCompute, Category::optimizer, p.group));
+      temporaries_.push_back(host_.buffer(bytes(p), kCompute, Category::optimizer, p.group));
   switch (options_.implementation) {
     case Optimizer::Implementation::fused:
       kernels("foreach_add", 1, 0.001);  // step counters
@@ -126,10 +125,11 @@ void OptimizerStep::adam() {
       if (options_.amsgrad) kernels("foreach_maximum", 2, 3);
       for (uint32_t i : active_) host_.alloc(temporaries_[i]);
       kernels("foreach_sqrt", 2, 2);
+      drop_roots();
       kernels("foreach_div", 1, 2);
       kernels("foreach_add", 1, 2);
       kernels("foreach_addcdiv", 3, 4);
-      for (auto i = active_.rbegin(); i != active_.rend(); ++i) host_.free(temporaries_[*i]);
+      roots_ = active_;
       return;
     }
     case Optimizer::Implementation::forloop: {
@@ -147,8 +147,8 @@ void OptimizerStep::adam() {
         each(i, "mul", 2);
         each(i, "addcmul", 4);
         if (options_.amsgrad) each(i, "maximum", 3);
-        const BufferId root = host_.buffer(params_[i].numel * bytes_of(dtype_), kCompute,
-                                           Category::optimizer, params_[i].group);
+        const BufferId root =
+            host_.buffer(bytes(params_[i]), kCompute, Category::optimizer, params_[i].group);
         host_.alloc(root);
         each(i, "sqrt", 2);
         host_.alloc(temporaries_[i]);
@@ -172,8 +172,8 @@ void OptimizerStep::sgd() {
   const auto make_buffer = [&](uint32_t i) {
     if (has_state_[i]) return false;
     has_state_[i] = true;
-    const Bytes bytes = params_[i].numel * bytes_of(dtype_);
-    host_.alloc(host_.buffer(bytes, kCompute, Category::optimizer_state, params_[i].group));
+    host_.alloc(
+        host_.buffer(bytes(params_[i]), kCompute, Category::optimizer_state, params_[i].group));
     return true;
   };
   // It begins as a copy of the gradient.
@@ -181,7 +181,7 @@ void OptimizerStep::sgd() {
     if (!make_buffer(i)) return false;
     Work w;
     w.kind = WorkKind::CopyD2D;
-    w.bytes = params_[i].numel * bytes_of(dtype_);
+    w.bytes = bytes(params_[i]);
     w.name = "clone";
     host_.launch(kCompute, host_.work(w));
     return true;
@@ -233,20 +233,52 @@ void OptimizerStep::sgd() {
   free_list(sums);
 }
 
+// The list of square roots goes where the next type's takes its name.
+void OptimizerStep::drop_roots() {
+  for (auto i = roots_.rbegin(); i != roots_.rend(); ++i) host_.free(temporaries_[*i]);
+  roots_.clear();
+}
+
+// The given ones by their types; foreach and fused kernels take one type each. They stand in a hash
+// table, the type that came last first (seen with two).
+std::vector<std::vector<uint32_t>> OptimizerStep::by_type(const std::vector<uint32_t>& all) const {
+  std::vector<std::vector<uint32_t>> out;
+  if (options_.implementation == Optimizer::Implementation::forloop) return {all};
+  for (uint32_t i : all) {
+    const auto same = std::find_if(out.begin(), out.end(), [&](const auto& group) {
+      return type(params_[group.front()]) == type(params_[i]);
+    });
+    if (same == out.end())
+      out.insert(out.begin(), std::vector<uint32_t>{i});
+    else
+      same->push_back(i);
+  }
+  return out;
+}
+
 void OptimizerStep::step(const std::vector<uint32_t>& with_grad) {
   set_active(with_grad);
-  if (active_.empty()) return;
-  switch (options_.name) {
-    case Optimizer::Name::adamw:
-    case Optimizer::Name::adam: adam(); return;
-    case Optimizer::Name::sgd: sgd(); return;
-    case Optimizer::Name::none: return;
+  const bool adam_state =
+      options_.name == Optimizer::Name::adamw || options_.name == Optimizer::Name::adam;
+  if (adam_state) make_state();
+  for (const std::vector<uint32_t>& group : by_type(with_grad)) {
+    set_active(group);
+    if (active_.empty()) continue;
+    switch (options_.name) {
+      case Optimizer::Name::adamw:
+      case Optimizer::Name::adam: adam(); break;
+      case Optimizer::Name::sgd: sgd(); break;
+      case Optimizer::Name::none: break;
+    }
   }
+  drop_roots();
 }
 
 void OptimizerStep::zero(const std::vector<uint32_t>& with_grad) {
-  set_active(with_grad);
-  if (!active_.empty()) kernels("foreach_zero", 1, 1);
+  for (const std::vector<uint32_t>& group : by_type(with_grad)) {
+    set_active(group);
+    if (!active_.empty()) kernels("foreach_zero", 1, 1);
+  }
 }
 
 }  // namespace shardsim

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,7 @@ namespace shardsim {
 struct OptimizerParam {
   int64_t numel = 0;
   GroupId group;
+  std::optional<DType> dtype = std::nullopt;  // other than the optimizer's
 };
 
 class OptimizerStep {
@@ -25,12 +27,15 @@ class OptimizerStep {
   OptimizerStep(Host& host, const Optimizer& options, DType dtype,
                 std::vector<OptimizerParam> params);
 
-  // Over the parameters that have a gradient, by their positions in `params`, ascending.
+  // Over the parameters that have a gradient, by their positions in `params`, in this order.
   void step(const std::vector<uint32_t>& with_grad);
-  // zero_grad(set_to_none=False): one kernel over all gradients.
+  // zero_grad(set_to_none=False): one kernel over all gradients of a type.
   void zero(const std::vector<uint32_t>& with_grad);
 
  private:
+  DType type(const OptimizerParam& p) const { return p.dtype.value_or(dtype_); }
+  Bytes bytes(const OptimizerParam& p) const { return p.numel * bytes_of(type(p)); }
+  std::vector<std::vector<uint32_t>> by_type(const std::vector<uint32_t>& all) const;
   void set_active(const std::vector<uint32_t>& with_grad);
   // `lists` of tensors, of whose elements `passes` are read or written.
   void kernels(const char* name, int lists, double passes);
@@ -38,6 +43,7 @@ class OptimizerStep {
   void make_state();
   BufferId allocate(uint32_t i);
   std::vector<BufferId> decayed_grads();
+  void drop_roots();
   void free_list(const std::vector<BufferId>& list);
   void adam();
   void sgd();
@@ -51,16 +57,18 @@ class OptimizerStep {
   std::array<int64_t, 5> launches_{};  // of a foreach kernel, by lists of tensors - 1
   std::vector<bool> has_state_;
   std::vector<BufferId> temporaries_;  // by parameter
+  std::vector<uint32_t> roots_;        // of which type before holds temporaries
   struct Named {
     const char* name;
     double passes;
     int64_t numel;
+    DType dtype;
     WorkId work;
   };
   std::vector<Named> works_;
   std::vector<std::pair<Bytes, WorkId>> zeros_;
   WorkId zeros_of(Bytes bytes);
-  WorkId work(const char* name, double passes, int64_t numel);
+  WorkId work(const char* name, double passes, int64_t numel, DType dtype);
 };
 
 }  // namespace shardsim

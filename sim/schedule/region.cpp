@@ -481,6 +481,7 @@ void RegionTape::run_step(uint32_t index, Pass pass) {
       }
       if (step.op == OpKind::cast) {
         OpShape all = step.shape;
+        all.rows = 1;
         all.in = values_[step.in[0]].bytes / bytes_of(values_[step.in[0]].type);
         run_op(step.op, all, step.in, step.out, step.param, index, pass);
         return;

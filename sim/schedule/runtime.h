@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "sim/plan/buckets.h"
 #include "sim/plan/plan.h"
 #include "sim/schedule/host.h"
 #include "sim/schedule/streams.h"
@@ -47,6 +48,8 @@ class Runtime {
   // parameter has none, and added in place where it has.
   virtual bool keeps_gradients_whole() const { return false; }
   virtual bool holds_gradient(ParamId) const { return false; }
+  // By parameter: forward has an operator that takes it, and from there a path to the loss.
+  virtual void set_used(std::vector<bool>) {}
   // set_unsharded_grad and gradient_added are called between the operators, as each gradient arrives:
   // stages are laid out where they stand.
   virtual bool hooks_gradients() const { return false; }
@@ -77,6 +80,9 @@ class Runtime {
   virtual std::vector<uint32_t> completed_list_groups() { return {}; }
   // The root's post_forward has returned, its output cast.
   virtual void root_forward_returned() {}
+  // The root's output is cloned (DDP's _DDPSink), and what runs when its gradient is there.
+  virtual bool clones_output() const { return false; }
+  virtual void output_gradient() {}
   virtual void pre_backward(uint32_t state) = 0;
   virtual void post_backward(uint32_t state) = 0;
   // Every node of the backward has run.
@@ -118,6 +124,11 @@ class Runtime {
   };
   virtual const std::vector<Sharded>& sharded() const = 0;
   virtual bool has_grad(uint32_t index) const = 0;  // of sharded()
+  // Those of them that this rank's optimizer updates, in its order.
+  virtual std::vector<uint32_t> optimized(const std::vector<uint32_t>& with_grad) const {
+    return with_grad;
+  }
+  virtual void optimizer_stepped() {}
   // zero_grad(set_to_none=True).
   virtual void drop_grads() = 0;
   // state_dict() and the like after the last step, with their marks.
@@ -126,6 +137,8 @@ class Runtime {
   virtual void set_post_optim_event(EventId) {}
   virtual bool ignored_gradients() const { return false; }   // any of those that nothing shards
   virtual CommId communicator(GroupId) const { return {}; }  // that gathers the group
+  // DDP's, in the order in which they are reduced: as they are now, or of the first iteration.
+  virtual std::vector<GradientBucket> buckets(bool) const { return {}; }
   virtual std::vector<bool> unsharded() const = 0;  // by group: its parameters are whole now
 };
 

@@ -10,6 +10,7 @@
 #include "sim/model/program.h"
 #include "sim/plan/param_policy.h"
 #include "sim/schedule/autograd.h"
+#include "sim/schedule/ddp.h"
 #include "sim/schedule/fsdp1.h"
 #include "sim/schedule/fsdp2.h"
 #include "sim/schedule/host.h"
@@ -19,6 +20,7 @@
 #include "sim/schedule/state_dict.h"
 #include "sim/schedule/streams.h"
 #include "sim/schedule/whole.h"
+#include "sim/schedule/zero1.h"
 #include "sim/schedule/zero12.h"
 
 namespace shardsim {
@@ -56,6 +58,9 @@ std::unique_ptr<Runtime> make_runtime(Host& host, const Model& model, const Plan
                                       const Training& training, int sms) {
   if (training.strategy == Strategy::fsdp1)
     return std::make_unique<Fsdp1>(host, model, plan, training, sms);
+  if (training.strategy == Strategy::torch_zero1)
+    return std::make_unique<Zero1>(host, model, plan, training);
+  if (training.strategy == Strategy::ddp) return std::make_unique<Ddp>(host, model, plan, training);
   if (training.strategy == Strategy::none)
     return std::make_unique<Whole>(host, model, plan, training);
   if (is_zero(training.strategy)) return std::make_unique<Zero12>(host, model, plan, training, sms);
@@ -110,6 +115,7 @@ class TrainingProgram::Impl : public ViewListener {
             if (p >= 0)
               uses_[shared(s.first_param + static_cast<uint32_t>(p)).v] += training_.forwards;
     if (training_.precision.autocast) refuse_shared_copies();
+    fsdp_.set_used(used_params());
     pending_grad_.assign(model.params.size(), BufferId{});
     pending_view_.assign(model.params.size(), false);
     pending_made_.assign(model.params.size(), EventId{});
@@ -147,6 +153,7 @@ class TrainingProgram::Impl : public ViewListener {
   void evaluate();
   void save();
   std::vector<bool> unsharded() const { return fsdp_.unsharded(); }
+  std::vector<GradientBucket> buckets(bool first) const { return fsdp_.buckets(first); }
 
   // Called by the engine.
   struct Grad {
@@ -209,6 +216,7 @@ class TrainingProgram::Impl : public ViewListener {
       direct,
       post_backward,
       views,
+      sink,    // DDP's, of the root's output
       add,     // of two losses, or of one and 0
       divide,  // of a loss by a number
       split    // the root's output into slices
@@ -237,6 +245,7 @@ class TrainingProgram::Impl : public ViewListener {
     std::map<uint32_t, StageInstances> ancestors;  // by module, below the root
     BufferId total;                                // of its loss and those before it
     BufferId mean;                                 // of its slices' losses
+    BufferId clone;                                // of the root's output
     // Of a stage whose output outlives its forward, by turns with the other.
     std::map<uint32_t, StageInstances> other;
   };
@@ -254,6 +263,7 @@ class TrainingProgram::Impl : public ViewListener {
                                                         : ProgramInput::Loss::plain;
     in.keep_logits = t.loss.keep_logits == Loss::KeepLogits::as_made;
     in.keep_float_logits = t.loss.keep_logits == Loss::KeepLogits::fp32;
+    in.storage = t.precision.storage;
     return in;
   }
   const Step& input_step() const { return program_.classes[program_.stages[0].cls].steps[0]; }
@@ -277,7 +287,9 @@ class TrainingProgram::Impl : public ViewListener {
     return p.output && is_float(x.type) && x.type != *p.output;
   }
 
+  std::vector<bool> used_params() const;
   Value forward(int64_t passes);
+  void clone_output(Value& x);
   void begin_slices(const Stage& stage, const Value& x);
   Value slice(const Stage& stage, const Value& x) const;
   Value add_losses(const Value* total, const Value& loss, BufferId& sum);
@@ -433,6 +445,16 @@ class TrainingProgram::Impl::Hooks : public ModuleHooks {
   uint32_t node_ = Engine::kNone;  // of the stage, whose own hooks are to run
 };
 
+// Those behind the last output that is detached.
+std::vector<bool> TrainingProgram::Impl::used_params() const {
+  std::vector<bool> used(model_.params.size(), false);
+  for (auto s = program_.stages.rbegin(); s != program_.stages.rend() && !s->detach; ++s)
+    for (const Step& step : program_.classes[s->cls].steps)
+      for (int32_t p : step.param)
+        if (p >= 0) used[shared(s->first_param + static_cast<uint32_t>(p)).v] = true;
+  return used;
+}
+
 void TrainingProgram::Impl::views_made(GroupId unit) {
   if (inside_ != nullptr) {
     inside_->take(unit);
@@ -473,7 +495,8 @@ void TrainingProgram::Impl::initialize() {
   if (const Bytes bytes = buffer_bytes(model_.architecture); bytes > 0)
     host_.alloc(host_.buffer(bytes, kCompute, Category::buffers));
   std::vector<OptimizerParam> params;
-  for (const Runtime::Sharded& p : fsdp_.sharded()) params.push_back({p.local, p.group});
+  for (const Runtime::Sharded& p : fsdp_.sharded())
+    params.push_back({p.local, p.group, model_.params[p.id.v].dtype});
   optimizer_ = std::make_unique<OptimizerStep>(host_, training_.optimizer,
                                                training_.precision.storage, std::move(params));
   host_.mark("after_init", -1, true);
@@ -649,11 +672,33 @@ void TrainingProgram::Impl::exit(ModuleId m, Value& x, StageInstances& at) {
     for (const Value& v : leaving) drop_input(v);
   }
   fsdp_.root_forward_returned();
+  if (plan_.states[state].root && fsdp_.clones_output()) clone_output(x);
   if (plan_.states[state].root && root_input_.valid()) {
     if (root_input_unsaved_) host_.free(root_input_);
     root_input_ = {};
     root_input_unsaved_ = false;
   }
+}
+
+void TrainingProgram::Impl::clone_output(Value& x) {
+  BufferId& clone = passes_[pass_].clone;
+  const Bytes bytes = x.numel * bytes_of(x.type);
+  if (!clone.valid()) clone = host_.buffer(bytes, kCompute, Category::activations);
+  host_.alloc(clone);
+  Work w;
+  w.kind = WorkKind::CopyD2D;
+  w.bytes = bytes;
+  w.name = "clone_output";
+  host_.launch(kCompute, host_.work(w));
+  drop_input(x);
+  x.buffer = clone;
+  x.kept = false;
+  if (!x.grad) return;
+  Engine::Edges edges;
+  edges[0] = {x.node, 0};
+  Node n;
+  n.kind = Node::Kind::sink;
+  x.node = add_node(edges, n);
 }
 
 void TrainingProgram::Impl::choose_checkpoint(ModuleId block, RegionOptions& o) const {
@@ -697,6 +742,11 @@ void TrainingProgram::Impl::run_stage(uint32_t index, Value& x) {
   o.input = x.type;
   o.param = training_.precision.compute.value_or(training_.precision.storage);
   o.reduce = reduce_dtype(training_);
+  if (stage.module.valid() && fsdp_.keeps_gradients_whole()) {
+    const Module& m = model_.modules[stage.module.v];
+    if (m.end_param > m.first_param) o.param = model_.params[m.first_param].dtype.value_or(o.param);
+    o.reduce = o.param;
+  }
   o.input_grad = x.grad;
   o.input_kept = x.buffer == batch_ || x.kept;
   if (stage.chunk >= 0 && x.buffer == whole_.buffer) o.input_numel = x.numel;
@@ -880,6 +930,10 @@ void TrainingProgram::Impl::execute(uint32_t n, Engine::Grads& in, Engine::Grads
       }
       return;
     }
+    case Node::Kind::sink:
+      fsdp_.output_gradient();
+      out[0] = in[0];
+      return;
     case Node::Kind::post_backward:
       fsdp_.post_backward(node.state);
       out[0] = in[0];
@@ -1242,7 +1296,8 @@ void TrainingProgram::Impl::step() {
   const Optimizer& o = training_.optimizer;
   const bool on_host = training_.fsdp2.cpu_offload != CpuOffload::none;
   if (o.name != Optimizer::Name::none && !o.in_backward) {
-    if (!on_host) optimizer_->step(with_grad);
+    if (!on_host) optimizer_->step(fsdp_.optimized(with_grad));
+    fsdp_.optimizer_stepped();
     host_.mark(name + "after_optimizer", step, false);
   }
   if (training_.fsdp2.post_optim_event) fsdp_.set_post_optim_event(host_.record(kCompute));
@@ -1329,6 +1384,9 @@ void TrainingProgram::initialize() { impl_->initialize(); }
 void TrainingProgram::step() { impl_->step(); }
 void TrainingProgram::evaluate() { impl_->evaluate(); }
 void TrainingProgram::save() { impl_->save(); }
+std::vector<GradientBucket> TrainingProgram::buckets(bool first_iteration) const {
+  return impl_->buckets(first_iteration);
+}
 std::vector<bool> TrainingProgram::unsharded() const { return impl_->unsharded(); }
 
 }  // namespace shardsim

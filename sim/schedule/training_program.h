@@ -6,6 +6,7 @@
 
 #include <memory>
 
+#include "sim/plan/buckets.h"
 #include "sim/plan/plan.h"
 #include "sim/schedule/schedule.h"
 
@@ -24,6 +25,7 @@ class TrainingProgram {
   void step();        // the next step
   // By group: whether its parameters are unsharded now.
   std::vector<bool> unsharded() const;
+  std::vector<GradientBucket> buckets(bool first_iteration) const;
   void evaluate();  // a forward without gradients, up to the mark after_eval
   void save();      // the state dicts that are asked for, up to their marks
 

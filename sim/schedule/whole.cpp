@@ -31,6 +31,13 @@ void Whole::initialize() {
     }
   };
   make(make, {0});
+  for (int64_t n : model_.architecture.buffers) {
+    const DType type = training_.precision.storage;
+    const Bytes bytes = n * bytes_of(type);
+    const BufferId b = host_.buffer(bytes, kCompute, Category::parameters);
+    host_.alloc(b);
+    module_buffers_.push_back({b, bytes, type});
+  }
   for (BufferId b : untied) host_.free(b);
 }
 
@@ -39,7 +46,7 @@ void Whole::set_unsharded_grad(ParamId param, BufferId buffer, EventId) {
   if (grad.valid()) {
     Work add;
     add.bytes = 3 * bytes(param);
-    add.dtype = training_.precision.storage;
+    add.dtype = dtype(param);
     add.name = "add";
     add.group = group(param);
     host_.launch(kCompute, host_.work(add));

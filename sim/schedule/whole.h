@@ -9,6 +9,7 @@
 // much of gradients from its backward to zero_grad.
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "sim/schedule/runtime.h"
@@ -32,6 +33,7 @@ class Whole : public Runtime {
   void post_backward(uint32_t) override {}
   void end_of_backward() override {}
 
+  void set_used(std::vector<bool> by_param) override { used_ = std::move(by_param); }
   void set_unsharded_grad(ParamId param, BufferId buffer, EventId made) override;
   void gradient_added(ParamId param) override { accumulated(param); }
 
@@ -48,7 +50,19 @@ class Whole : public Runtime {
   virtual void accumulated(ParamId) {}
 
   int64_t numel(ParamId p) const { return model_.params[p.v].shape.numel(); }
-  Bytes bytes(ParamId p) const { return numel(p) * bytes_of(training_.precision.storage); }
+  DType dtype(ParamId p) const {
+    return model_.params[p.v].dtype.value_or(training_.precision.storage);
+  }
+  Bytes bytes(ParamId p) const { return numel(p) * bytes_of(dtype(p)); }
+  // Forward has an operator that takes it, and from there a path to the loss.
+  bool used(ParamId p) const { return used_[p.v]; }
+
+  struct Tensor {
+    BufferId buffer;
+    Bytes bytes = 0;
+    DType dtype = DType::fp32;
+  };
+  const std::vector<Tensor>& module_buffers() const { return module_buffers_; }
   GroupId group(ParamId p) const { return {static_cast<uint32_t>(plan_.group_of_param[p.v])}; }
 
   Host& host_;
@@ -58,6 +72,10 @@ class Whole : public Runtime {
   std::vector<BufferId> params_;  // by parameter; a tied one has its first name's only
   std::vector<BufferId> grads_;   // by parameter; .grad
   std::vector<Sharded> sharded_;  // those that require a gradient
+
+ private:
+  std::vector<Tensor> module_buffers_;  // the root's
+  std::vector<bool> used_;              // by parameter
 };
 
 }  // namespace shardsim

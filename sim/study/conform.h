@@ -35,6 +35,7 @@ Conformance conform_file(const std::string& path, bool verbose);
 
 // The parts, for tests.
 RunRecord simulate_recording(const Scenario& scenario);
-Checks compare(const RunRecord& seen, const RunRecord& simulated, bool verbose);
+// bytes: the columns of memory too.
+Checks compare(const RunRecord& seen, const RunRecord& simulated, bool verbose, bool bytes = true);
 
 }  // namespace shardsim

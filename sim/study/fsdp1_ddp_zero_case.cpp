@@ -78,6 +78,12 @@ void read_model(const json& m, Scenario& s) {
   if (!decoder) a.hidden = 4;
   Readers readers{{"kind", nothing()},
                   {"hidden", number("model.hidden", a.hidden, 1, kMostHidden)}};
+  if (a.family == Family::stack)
+    readers["dtypes"] = [&](const json& v) {
+      if (!v.is_object() || v.size() > kMostParameters) skip("model.dtypes", v);
+      for (const auto& [part, type] : v.items())
+        s.training.param_dtypes.emplace_back("*" + part + "*", dtype("model.dtypes", type));
+    };
   readers["frozen"] = [&](const json& v) {
     for (const json& part : list("model.frozen", v, 0, kMostParameters)) {
       if (!part.is_string()) skip("model.frozen", part);
@@ -222,6 +228,38 @@ void add_fsdp1(Readers& readers, const json& c, Training& t) {
   readers["summon"] = truth("summon", f.summon_full_params);
 }
 
+// DistributedDataParallel's arguments.
+void add_ddp(Readers& readers, DdpOptions& o) {
+  using CommHook = DdpOptions::CommHook;
+  const auto megabytes = [](const char* key, const json& v) {
+    if (!v.is_number() || !(v.get<double>() >= 0) || !(v.get<double>() <= 1e6)) skip(key, v);
+    return v.get<double>();
+  };
+  readers["bucket_cap_mb"] = [&o, megabytes](const json& v) {
+    if (!v.is_null()) o.bucket_cap_mb = megabytes("bucket_cap_mb", v);
+  };
+  readers["bucket_cap_mb_list"] = [&o, megabytes](const json& v) {
+    if (v.is_null()) return;
+    for (const json& cap : list("bucket_cap_mb_list", v, 0, kMostParameters))
+      o.bucket_cap_mb_list.push_back(megabytes("bucket_cap_mb_list", cap));
+  };
+  readers["gradient_as_bucket_view"] = truth("gradient_as_bucket_view", o.gradient_as_bucket_view);
+  readers["static_graph"] = truth("static_graph", o.static_graph);
+  readers["find_unused_parameters"] = truth("find_unused_parameters", o.find_unused_parameters);
+  readers["broadcast_buffers"] = truth("broadcast_buffers", o.broadcast_buffers);
+  readers["batched_grad_copy"] = truth("batched_grad_copy", o.batched_grad_copy);
+  readers["lazy_bucket_allocation"] = truth("lazy_bucket_allocation", o.lazy_bucket_allocation);
+  readers["init_sync"] = truth("init_sync", o.init_sync);
+  readers["no_sync"] = truth("no_sync", o.no_sync);
+  readers["comm_hook"] = [&o](const json& v) {
+    if (unset(v)) return;
+    choice<CommHook>("comm_hook", o.comm_hook,
+                     {{"allreduce_hook", CommHook::allreduce},
+                      {"bf16_compress_hook", CommHook::bf16_compress},
+                      {"fp16_compress_hook", CommHook::fp16_compress}})(v);
+  };
+}
+
 }  // namespace
 
 void read_fsdp1_ddp_zero_case(const json& c, RecordedProgram& r) {
@@ -233,9 +271,11 @@ void read_fsdp1_ddp_zero_case(const json& c, RecordedProgram& r) {
   if (deepspeed)
     t.strategy = deepspeed_strategy(c.value("deepspeed", json()));
   else
-    choice<Strategy>(
-        "strategy", t.strategy,
-        {{"fsdp1", Strategy::fsdp1}, {"none", Strategy::none}})(c.value("strategy", json()));
+    choice<Strategy>("strategy", t.strategy,
+                     {{"fsdp1", Strategy::fsdp1},
+                      {"ddp", Strategy::ddp},
+                      {"torch_zero1", Strategy::torch_zero1},
+                      {"none", Strategy::none}})(c.value("strategy", json()));
   t.micro_batch = 1;
   t.seq_len = 128;
   t.mesh.shard = 8;
@@ -293,8 +333,29 @@ void read_fsdp1_ddp_zero_case(const json& c, RecordedProgram& r) {
                           "use_orig_params",
                           "offload",
                           "sync_module_states",
-                          "ac_outside"})
+                          "ac_outside",
+                          "bucket_cap_mb",
+                          "bucket_cap_mb_list",
+                          "gradient_as_bucket_view",
+                          "static_graph",
+                          "find_unused_parameters",
+                          "broadcast_buffers",
+                          "batched_grad_copy",
+                          "lazy_bucket_allocation",
+                          "init_sync",
+                          "comm_hook",
+                          "parameters_as_bucket_view"})
     readers.emplace(key, nothing());
+  if (reduces_buckets(t.strategy)) add_ddp(readers, t.ddp);
+  if (t.strategy == Strategy::torch_zero1) {
+    readers["parameters_as_bucket_view"] =
+        truth("parameters_as_bucket_view", t.parameters_as_bucket_view);
+    // The runner's optimizer is AdamW, whatever its name.
+    readers["optimizer"] = [&](const json& v) {
+      read_optimizer(v, t.optimizer);
+      t.optimizer.name = Optimizer::Name::adamw;
+    };
+  }
   if (t.strategy == Strategy::fsdp1) {
     readers.erase("sync_module_states");
     add_fsdp1(readers, c, t);
@@ -309,9 +370,12 @@ void read_fsdp1_ddp_zero_case(const json& c, RecordedProgram& r) {
     if (t.mesh.replicate > 1) skip("replicate", json(t.mesh.replicate));
     read_deepspeed(c.value("deepspeed", json()), t);
   }
+  if (!keeps_parameters_whole(t.strategy) && !t.param_dtypes.empty())
+    skip("model.dtypes", c["model"]["dtypes"]);
   if (!drop_logits) skip("drop_logits", json(false));
   // The policy would see the checkpoint's own module between the two.
-  if (t.strategy != Strategy::fsdp1 && !s.model.buffers.empty())
+  if (t.strategy != Strategy::fsdp1 && !keeps_parameters_whole(t.strategy) &&
+      !s.model.buffers.empty())
     skip("model.buffers", c["model"]["buffers"]);
   if (t.strategy == Strategy::fsdp1 && t.wrap.policy == WrapPolicy::size &&
       checkpoint.mode != Mode::none && !checkpoint.around)

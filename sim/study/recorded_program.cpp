@@ -557,6 +557,8 @@ void read_environment(const json& e, Scenario& s) {
       gib = number(key, value, context, 1024 * 1024);
     else if (key == "TORCH_DIST_USE_NCCL2" && value == "0")
       s.training.legacy_nccl = true;
+    else if (key == "DDP_SET_LAST_BUCKET_CAP" && value.is_string())
+      s.training.ddp.small_last_bucket = value == "1";
     else if (key == "PYTORCH_CUDA_ALLOC_CONF" && value.is_string())
       s.training.allocator = value.get<std::string>();
     else

@@ -30,6 +30,8 @@ auto at_its_place(const Scenario& s, F&& f) {
 // The model and its groups.
 void plan(const Scenario& scenario, Simulation& s) {
   s.model = build_model(scenario.model);
+  for (const auto& [pattern, dtype] : scenario.training.param_dtypes)
+    set_dtype(s.model, pattern, dtype);
   freeze(s.model, scenario.training.frozen);
   s.plan = build_plan(s.model, scenario.training);
 }
@@ -112,6 +114,8 @@ void play(const Scenario& scenario, Until until, Simulation& s) {
           : t.strategy == Strategy::fsdp2 && t.fsdp2.state_dict != SavedState::none;
   after(saves, &TrainingProgram::save);
   s.unsharded = program.unsharded();
+  s.first_buckets = program.buckets(true);
+  s.buckets = program.buckets(false);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "sim/cost/cost_table.h"
 #include "sim/engine/machine.h"
 #include "sim/model/model.h"
+#include "sim/plan/buckets.h"
 #include "sim/plan/plan.h"
 #include "sim/plan/scenario.h"
 #include "sim/schedule/schedule.h"
@@ -20,7 +21,9 @@ struct Simulation {
   Trace trace;
   int steps = 0;                // played
   std::vector<bool> unsharded;  // by group: left unsharded at the end
-  bool steady = false;          // the last step began and ended in the same state
+  // DDP's, in the order in which they are reduced, of the first iteration and at the end.
+  std::vector<GradientBucket> first_buckets, buckets;
+  bool steady = false;  // the last step began and ended in the same state
 };
 
 enum class Until : uint8_t {

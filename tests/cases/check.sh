@@ -145,6 +145,12 @@ for strategy, times in (("full_shard", 48.0), ("shard_grad_op", 32.0)):
           moved / (2 * 4 * report["model"]["params"]))
     counted = {c["kind"]: c["count"] for c in report["collectives_per_step"]}
     check("UC040", f"reduce-scatters of {strategy}, 2 units", 2 * 32, counted["reduce_scatter"])
+# DDP, one synchronization a batch.
+report = explain("olmo", ("fsdp1\n", "ddp\n"),
+                 ("  fsdp1: {sharding_strategy: full_shard}", "  ddp: {no_sync: true}"),
+                 ("{max_steps: 1}", "{max_steps: 2}"))
+moved = sum(c["bytes_total"] for c in report["collectives_per_step"] if c["bytes_total"] > 1000)
+check("UC040", "volume of DDP over an all-reduce's", 1.0, moved / (4 * report["model"]["params"]))
 report = run("llama7b")
 resolved = {g["name"]: g["reshard"] for g in report["groups"]}
 root = next(n for n in resolved if "layers" not in n)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# conform over all of the FSDP recordings, of 2.15 and 2.7.1: tests/conform/shared_recordings.sh SHARDSIM SOURCE_DIR
+# conform over all recordings of FSDP and DDP, of 2.15 and 2.7.1: tests/conform/shared_recordings.sh SHARDSIM SOURCE_DIR
 # They are in $SHARDSIM_SHARED/oracle, or else in ../shared beside the source folder; exits with 77
-# (skipped) where they are not. All of the four folders are compared, and the random programs of FSDP;
+# (skipped) where they are not. All of the folders are compared, and the random programs;
 # memory to 1e-5 (2.7: 1e-4), timelines as the calls below say. The wide ones of 2.7 are one recording
 # each: test_transformer_true 0.7 %, checkpoint_around_unit_reentrant 12 %; the others of its FSDP1 are
 # within 0.2 %.
@@ -31,7 +31,9 @@ exact() { # FOLDER LEAST TIMELINE MEMORY
 }
 exact fsdp2 120 0.00001 0.00001
 exact fsdp1 49 0.0001 0.00001
-exact zero 11 0.00001 0.00001
-exact random 40 0.00001 0.00001
+exact ddp 32 0.00001 0.00001
+exact zero 14 0.00001 0.00001
+exact random 60 0.00001 0.00001
 exact pytorch-2.7/fsdp2 38 0.01 0.0001
 exact pytorch-2.7/fsdp1 23 0.13 0.0001
+exact pytorch-2.7/ddp 14 0.00001 0.0001

@@ -1,4 +1,4 @@
-// conform against recordings of real PyTorch: all of those in tests/recordings/fsdp2, fsdp1 and their 2.7 exactly; what a
+// conform against recordings of real PyTorch: all of those in tests/recordings/fsdp2, fsdp1, ddp, whole and their 2.7 exactly; what a
 // changed recording makes fail; and that nothing but the program is read.
 #include "sim/study/conform.h"
 
@@ -72,6 +72,11 @@ TEST(StudyConform, RecordingsAreExact) {
   const auto older_fsdp1 = recordings_in("fsdp1-2.7");
   EXPECT_GE(older_fsdp1.size(), 4u);
   names.insert(names.end(), older_fsdp1.begin(), older_fsdp1.end());
+  for (const auto& [folder, least] : {std::pair{"ddp", 23u}, {"ddp-2.7", 3u}, {"whole", 4u}}) {
+    const auto whole = recordings_in(folder);
+    EXPECT_GE(whole.size(), least);
+    names.insert(names.end(), whole.begin(), whole.end());
+  }
   const auto zero = recordings_in("zero");
   EXPECT_GE(zero.size(), 10u);
   names.insert(names.end(), zero.begin(), zero.end());
