@@ -123,6 +123,7 @@ class HandSchedule {
           peak = std::max(peak, live);
           break;
         case Kind::Free: live -= round_block(schedule.buffers[s.buffer(i).v].bytes); break;
+        case Kind::EmptyCache:  // no blocks here
         case Kind::UseOn:
         case Kind::PinnedTake: break;
         case Kind::PinnedRelease: now += host_call; break;

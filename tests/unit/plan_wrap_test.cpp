@@ -205,7 +205,8 @@ TEST(PlanWrap, TiedAcrossGroups) {
   Training t = training(WrapPolicy::per_block);
   t.wrap.embedding = true;
   EXPECT_EQ(error_of(m, t),
-            "wrap: parameter 'lm_head.weight' shares its storage with 'model.embed_tokens.weight', "
+            "training.wrap: parameter 'lm_head.weight' shares its storage with "
+            "'model.embed_tokens.weight', "
             "which is in another group");
   t.wrap.embedding = false;
   t.wrap.head = true;
@@ -215,14 +216,15 @@ TEST(PlanWrap, TiedAcrossGroups) {
 TEST(PlanWrap, Refusals) {
   const Model m = stack(2);
   EXPECT_EQ(error_of(m, training(WrapPolicy::list, {{"layers"}})),
-            "wrap: module 'layers' is a ModuleList, which has no forward");
+            "training.wrap.modules[0]: module 'layers' is a ModuleList, which has no forward");
   EXPECT_EQ(error_of(m, training(WrapPolicy::list, {{"layers.0"}, {"layers.0"}})),
-            "wrap: module 'layers.0' is wrapped twice");
+            "training.wrap: module 'layers.0' is wrapped twice");
   EXPECT_EQ(error_of(m, training(WrapPolicy::list, {{"blocks.*"}})),
-            "wrap: no module matches 'blocks.*'");
+            "training.wrap.modules[0]: no module matches 'blocks.*'");
   Training t = training(WrapPolicy::per_block);
   t.fsdp2.overrides = {{"layers.7", {Reshard::Kind::no, 0}}};
-  EXPECT_EQ(error_of(m, t), "fsdp2.reshard: no wrapped module matches 'layers.7'");
+  EXPECT_EQ(error_of(m, t),
+            "training.fsdp2.reshard[0].module: no wrapped module matches 'layers.7'");
 }
 
 // Overrides apply in order, the last one wins; "" is the root.

@@ -168,21 +168,21 @@ TEST(ScheduleKernels, Optimizers) {
     return out;
   };
   using O = Optimizer;
-  const O adamw{O::Name::adamw, O::Implementation::foreach, false, false, true};
+  const O adamw{O::Name::adamw, O::Implementation::foreach, false, false, 0, false, true};
   EXPECT_EQ(sequence(adamw, "step0.after_optimizer"),
             "m:524288 m:524288 m:524288 m:524288 k k k k k k k k");
   EXPECT_EQ(sequence(adamw, "step1.after_optimizer"), "k k k k k k k k");
   EXPECT_EQ(sequence(adamw, "step1.after_zero_grad"), "");
-  EXPECT_EQ(sequence({O::Name::adamw, O::Implementation::fused, false, false, true},
+  EXPECT_EQ(sequence({O::Name::adamw, O::Implementation::fused, false, false, 0, false, true},
                      "step1.after_optimizer"),
             "k k");
-  EXPECT_EQ(sequence({O::Name::sgd, O::Implementation::foreach, false, false, false},
+  EXPECT_EQ(sequence({O::Name::sgd, O::Implementation::foreach, false, false, 0, false, false},
                      "step1.after_optimizer"),
             "k");
-  EXPECT_EQ(sequence({O::Name::sgd, O::Implementation::foreach, false, false, false},
+  EXPECT_EQ(sequence({O::Name::sgd, O::Implementation::foreach, false, false, 0, false, false},
                      "step1.after_zero_grad"),
             "k");
-  const O momentum{O::Name::sgd, O::Implementation::forloop, true, false, true};
+  const O momentum{O::Name::sgd, O::Implementation::forloop, true, false, 0, false, true};
   EXPECT_EQ(sequence(momentum, "step0.after_optimizer"), "d:524288 k d:524288 k");
   EXPECT_EQ(sequence(momentum, "step1.after_optimizer"), "k k k k k k");
 }

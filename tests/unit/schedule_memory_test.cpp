@@ -247,7 +247,7 @@ TEST(ScheduleMemory, StepsLeaveNothing) {
 TEST(ScheduleMemory, Optimizers) {
   const auto added = [](Optimizer::Name name, Optimizer::Implementation how, bool momentum) {
     Scenario s = test::stack_scenario(2, {{1024, 1024}});
-    s.training.optimizer = {name, how, momentum, false, true};
+    s.training.optimizer = {name, how, momentum, false, 0, false, true};
     const auto m = live_memory(play(s, 2).schedule);
     const Bytes before = m.at("step1.0.after_backward").end;
     return std::pair{m.at("step1.after_optimizer").end - m.at("after_init").end,
