@@ -256,17 +256,21 @@ void read_form(const Map& map, Architecture& a) {
     if (a.family != Family::llama && map.has(key))
       map.fail_key(key, fmt::format("a {} model has no such choice", a.model_type));
   };
-  for (std::string_view key : {"norm", "rope", "repeat_kv"}) decoder_only(key);
+  for (std::string_view key : {"norm", "rope", "rope_positions", "repeat_kv"}) decoder_only(key);
   if (const std::optional<Value> value = map.find("norm"))
     a.norm = value->choice<NormForm>({{"fused", NormForm::fused}, {"hf", NormForm::hf}});
   if (const std::optional<Value> value = map.find("rope"))
     a.rope = value->choice<RopeForm>(
         {{"complex", RopeForm::complex}, {"hf", RopeForm::hf}, {"none", RopeForm::none}});
+  if (const std::optional<Value> value = map.find("rope_positions")) {
+    if (a.rope == RopeForm::none) map.fail_key("rope_positions", "rope: none has no table");
+    a.rope_positions = value->whole(0, int64_t{1} << 24, "positions of the table; 0: not counted");
+  }
   if (const std::optional<Value> value = map.find("repeat_kv")) a.repeat_kv = value->boolean();
   if (const std::optional<Value> value = map.find("name")) a.name = value->text();
 }
 
-constexpr std::string_view kFormKeys[] = {"name", "norm", "rope", "repeat_kv"};
+constexpr std::string_view kFormKeys[] = {"name", "norm", "rope", "rope_positions", "repeat_kv"};
 
 Keys with_form_keys(Keys keys) {
   keys.insert(keys.end(), std::begin(kFormKeys), std::end(kFormKeys));

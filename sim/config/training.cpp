@@ -7,6 +7,7 @@
 
 #include "sim/config/ddp.h"
 #include "sim/config/fsdp1.h"
+#include "sim/config/loss.h"
 #include "sim/config/zero.h"
 
 namespace shardsim {
@@ -350,8 +351,8 @@ void read_optimizer(const Value& value, Training& training) {
   Optimizer& optimizer = training.optimizer;
   using Name = Optimizer::Name;
   using Implementation = Optimizer::Implementation;
-  const Map map(
-      value, {"name", "implementation", "momentum", "zero_grad", "clip_grad_norm", "in_backward"});
+  const Map map(value, {"name", "implementation", "momentum", "amsgrad", "weight_decay",
+                        "zero_grad", "clip_grad_norm", "in_backward"});
   if (const std::optional<Value> v = map.find("name"))
     optimizer.name = v->choice<Name>(
         {{"adamw", Name::adamw}, {"adam", Name::adam}, {"sgd", Name::sgd}, {"none", Name::none}});
@@ -359,7 +360,8 @@ void read_optimizer(const Value& value, Training& training) {
     optimizer.implementation = v->choice<Implementation>({{"foreach", Implementation::foreach},
                                                           {"fused", Implementation::fused},
                                                           {"forloop", Implementation::forloop}});
-  if (optimizer.name == Name::sgd && optimizer.implementation == Implementation::fused)
+  if (optimizer.name == Name::sgd && optimizer.implementation == Implementation::fused &&
+      !keeps_parameters_whole(training.strategy))
     map.at("implementation")
         .fail("PyTorch 2.15 has no fused SGD for sharded parameters",
               "its DTensor raises NotImplementedError at the first step; foreach and forloop work");
@@ -368,10 +370,22 @@ void read_optimizer(const Value& value, Training& training) {
       map.fail_key("momentum", "only sgd has this key", "leave it out, or use name: sgd");
     optimizer.momentum = v->decimal(0, 1) != 0;
   }
+  if (const std::optional<Value> v = map.find("amsgrad")) {
+    if (optimizer.name != Name::adam && optimizer.name != Name::adamw)
+      map.fail_key("amsgrad", "only adam and adamw have this key");
+    optimizer.amsgrad = v->boolean();
+  }
+  if (const std::optional<Value> v = map.find("weight_decay")) {
+    if (optimizer.name != Name::adam && optimizer.name != Name::sgd)
+      map.fail_key("weight_decay", "only adam and sgd have this key",
+                   "adamw decays in place, whatever its value");
+    optimizer.weight_decay = v->decimal(0, 1);
+  }
   if (const std::optional<Value> v = map.find("in_backward")) {
     optimizer.in_backward = v->boolean();
-    if (optimizer.in_backward && (optimizer.name != Name::sgd || optimizer.momentum ||
-                                  optimizer.implementation != Implementation::foreach))
+    if (optimizer.in_backward &&
+        (optimizer.name != Name::sgd || optimizer.momentum || optimizer.weight_decay > 0 ||
+         optimizer.implementation != Implementation::foreach))
       map.fail_key("in_backward", "this build plays only plain foreach sgd in backward",
                    "use {name: sgd, implementation: foreach} without momentum");
     if (optimizer.in_backward && map.has("clip_grad_norm"))
@@ -382,24 +396,6 @@ void read_optimizer(const Value& value, Training& training) {
     optimizer.set_to_none = v->choice<bool>({{"none", true}, {"keep", false}});
   if (const std::optional<Value> v = map.find("clip_grad_norm"))
     training.clip_grad_norm = v->decimal(1e-12, 1e12, "the largest norm that gradients keep");
-}
-
-void read_loss(const Value& value, const Architecture& model, Training& training) {
-  const Map map(value, {"float_logits", "float_loss", "chunks"});
-  if (const std::optional<Value> v = map.find("chunks")) {
-    if (!has_cross_entropy(model.family))
-      map.fail_key("chunks", "only the loss of a decoder is computed in slices of the sequence");
-    training.loss_chunks = v->whole(1, training.seq_len, "slices of the sequence");
-  }
-  if (const std::optional<Value> v = map.find("float_logits")) {
-    if (!has_cross_entropy(model.family))
-      map.fail_key("float_logits", fmt::format("a {} model has float_loss", model.model_type));
-    training.float_logits = v->boolean();
-  }
-  if (const std::optional<Value> v = map.find("float_loss")) {
-    if (has_cross_entropy(model.family)) map.fail_key("float_loss", "a decoder has float_logits");
-    training.float_loss = v->boolean();
-  }
 }
 
 void read_strategy(const Map& map, int64_t world, Training& training) {

@@ -25,6 +25,7 @@ void narrow_cross_entropy(OpCode& c, const OpShape& s, const OpContext& x) {
   b.alloc(temp(0), 4 * n);
   b.zeros(x, 4 * n);
   b.kernel("nll_loss_backward", KernelClass::pointwise, 12 * s.rows);
+  b.take_gradient();
   b.release(0);
   b.release(1);
   b.alloc(temp(1), e * n);
@@ -66,6 +67,7 @@ void cross_entropy(OpCode& c, const OpShape& s, const OpContext& x) {
   b.alloc(nll, w * n);
   b.zeros(x, w * n);
   b.kernel("nll_loss_backward", KernelClass::pointwise, 12 * s.rows);
+  b.take_gradient();
   if (s.sliced) b.release(2);
   b.release(1);
   b.alloc(grad, w * n);

@@ -282,6 +282,13 @@ struct Optimizer {
   bool set_to_none = true;
 };
 
+// Tensors of a parameter's size that the optimizer holds for each.
+constexpr int state_copies(const Optimizer& o) {
+  if (o.name == Optimizer::Name::none) return 0;
+  if (o.name == Optimizer::Name::sgd) return o.momentum ? 1 : 0;
+  return o.amsgrad ? 3 : 2;
+}
+
 // A decoder's loss where the model's own forward takes the labels and returns it.
 struct Loss {
   bool in_forward = false;

@@ -1340,7 +1340,7 @@ std::vector<StateTensor> TrainingProgram::Impl::state_tensors(bool optimizer) co
       t.whole = t.local * group.ranks;
       t.other_dim = policies_[i].dim > 0;
     }
-    const int copies = !optimizer ? 1 : training_.optimizer.name == Optimizer::Name::sgd ? 1 : 2;
+    const int copies = optimizer ? state_copies(training_.optimizer) : 1;
     if (optimizer && training_.optimizer.implementation == Optimizer::Implementation::fused) {
       StateTensor counter;  // the step, on the device
       counter.numel_bytes = 4;

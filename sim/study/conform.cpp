@@ -475,8 +475,11 @@ RunRecord simulate_recording(const Scenario& scenario) {
     r.shapes.emplace(s.model.param_name({static_cast<uint32_t>(i)}), std::move(dims));
   }
   size_t launch = 0, waited = 0;
+  bool ended = false;  // for want of memory: what comes behind was not played
   r.sections.emplace_back();
   s.schedule.for_each([&](const Instr& in, const Segment& segment) {
+    ended = ended || (in.kind == Kind::Launch && launch == s.trace.start.size());
+    if (ended) return;
     Call c;
     c.stream = in.stream;
     switch (in.kind) {

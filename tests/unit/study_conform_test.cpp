@@ -92,6 +92,37 @@ TEST(StudyConform, RecordingsAreExact) {
   }
 }
 
+// Of the memory recorder's programs the calls are kept for small ones only; runs out of memory end
+// where PyTorch's ended, with the same bytes left when the exception has unwound the stack.
+TEST(StudyConform, TrainingMemoryIsExact) {
+  const auto names = recordings_in("memory");
+  EXPECT_GE(names.size(), 15u);
+  int out_of_memory = 0;
+  for (const std::string& name : names) {
+    const json file = recording(name);
+    const Checks c = checks_of(file);
+    EXPECT_EQ(failing(c), "") << name << (c.differences.empty() ? "" : "\n" + c.differences[0]);
+    EXPECT_TRUE(c.shapes && c.oom && c.allocated_error && c.peak_error && c.active_error &&
+                c.reserved_error)
+        << name;
+    if (file["memory"].back()["phase"] == "oom") ++out_of_memory;
+  }
+  EXPECT_GE(out_of_memory, 4);
+}
+
+// The mark that a run out of memory passed last is part of the check, and so is the row `oom`.
+TEST(StudyConform, OutOfMemoryElsewhere) {
+  json file = recording("memory/llama1b_24gib_b8");
+  json later = file;
+  json mark = file["memory"][0];
+  mark["phase"] = "step0.0.after_forward";
+  later["memory"].insert(later["memory"].begin() + 1, mark);
+  EXPECT_NE(failing(later).find("oom"), std::string::npos);
+  json& row = file["memory"].back();
+  row["allocated"] = row["allocated"].get<int64_t>() + 512;
+  EXPECT_EQ(failing(file), "allocated");
+}
+
 // What the simulation makes of a file, as text.
 std::string simulated(const json& file) {
   const Recording r = read_recording(file, file.value("name", "test"));
@@ -121,8 +152,8 @@ std::string simulated(const json& file) {
 // spec/conform.md: observed deleted (or wrong), the case renamed, memory, sections and allocator
 // emptied: the simulated result is the same.
 TEST(StudyConform, ReadsNothingButTheProgram) {
-  for (const char* name : {"fsdp2/basic_bf16", "fsdp2/ac_selective_op", "fsdp2/random_1_057_fsdp2",
-                           "fsdp2/host_bound_20us_prefetch"}) {
+  for (const char* name : {"memory/loss_chunked", "fsdp2/basic_bf16", "fsdp2/ac_selective_op",
+                           "fsdp2/random_1_057_fsdp2", "fsdp2/host_bound_20us_prefetch"}) {
     const json file = recording(name);
     json blind = file;
     blind["case"]["name"] = "something_else";
