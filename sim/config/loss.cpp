@@ -24,7 +24,7 @@ void read_chunks(const Map& map, Training& training) {
   }
   if (loss.in_forward)
     map.fail_key("chunks", "a plain loss inside the model's forward is computed at once",
-                 "kind: checkpointed or fused have chunks");
+                 "kind: checkpointed, fused and split_logits have chunks");
   training.loss_chunks = v->whole(1, training.seq_len, "slices of the sequence");
 }
 
@@ -45,12 +45,12 @@ void read_loss(const Value& value, const Architecture& model, Training& training
   if (const std::optional<Value> v = map.find("kind"))
     loss.kind = v->choice<Loss::Kind>({{"plain", Loss::Kind::plain},
                                        {"checkpointed", Loss::Kind::checkpointed},
-                                       {"fused", Loss::Kind::fused}});
+                                       {"fused", Loss::Kind::fused},
+                                       {"split_logits", Loss::Kind::split_logits}});
   loss.in_forward = loss.kind != Loss::Kind::plain;
   if (const std::optional<Value> v = map.find("in_forward")) {
     const bool inside = v->boolean();
-    if (!inside && loss.in_forward)
-      v->fail("kind: checkpointed and fused are made from the hidden states, in the forward");
+    if (!inside && loss.in_forward) v->fail("only kind: plain can be computed outside the forward");
     loss.in_forward = inside;
   }
   read_chunks(map, training);

@@ -404,7 +404,20 @@ void loss_in_forward(Program& program, const Model& model, const ProgramInput& i
           program.stages.back().cls = cls;
         }
         program.stages.back().chunk = chunk;
-        program.stages.back().adds_loss = true;
+        program.stages.back().slices = program.stages.back().adds_loss = true;
+      }
+      program.stages.back().loss = true;
+      return;
+    }
+    case ProgramInput::Loss::split_logits: {
+      stage(single(OpKind::linear, features(z.tokens, a.hidden, a.vocab), {0, -1}), head);
+      const int64_t size = ceil_div(z.tokens, in.chunks);
+      int32_t chunk = 0;
+      for (int64_t begin = 0; begin < z.tokens; begin += size, ++chunk) {
+        Stage& s =
+            stage(single(OpKind::cross_entropy, loss_of(std::min(size, z.tokens - begin))), {});
+        s.chunk = chunk;
+        s.slices = s.adds_loss = true;
       }
       program.stages.back().loss = true;
       return;
@@ -485,6 +498,7 @@ void decoder(Program& program, const Model& model, const ProgramInput& in) {
       }
       stage(head, model.head[1]);
       program.stages.back().chunk = chunk;
+      program.stages.back().slices = true;
       stage(cross_entropy, {}, begin + size >= z.seq);
       program.stages.back().chunk = chunk;
       program.stages.back().adds_loss = true;

@@ -50,6 +50,7 @@ struct Stage {
   bool loss = false;         // after the root's forward has returned
   bool detach = false;       // its output is detached from the graph
   int32_t chunk = -1;        // head and loss of this slice
+  bool slices = false;       // it takes that slice of what the stages before the slices made
   bool adds_loss = false;    // its output is added to the losses of the slices before
   bool keeps = false;        // the model keeps its output until the next forward's replaces it
   ModuleId inside;           // without a module of its own: whose forward runs it, if any
@@ -64,7 +65,7 @@ struct ProgramInput {
   bool float_loss = true;     // the loss is computed in fp32: logits.float(), y.float()
   // The model's forward takes the labels and returns the loss, computed in this way.
   bool loss_in_forward = false;
-  enum class Loss : uint8_t { plain, checkpointed, fused } loss = Loss::plain;
+  enum class Loss : uint8_t { plain, checkpointed, fused, split_logits } loss = Loss::plain;
   bool keep_logits = false, keep_float_logits = false;
   DType storage = DType::fp32;  // of parameters without a type of their own
 };

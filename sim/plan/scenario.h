@@ -298,6 +298,7 @@ struct Loss {
     checkpointed,
     // chunk by chunk with the gradients of head and hidden states made in the forward
     fused,
+    split_logits,  // all logits at once, their loss in chunks of tokens
   } kind = Kind::plain;
   // The logits are held until the next forward replaces them: as the head made them, or in fp32.
   enum class KeepLogits : uint8_t { no, as_made, fp32 } keep_logits = KeepLogits::no;

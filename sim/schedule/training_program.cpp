@@ -259,6 +259,7 @@ class TrainingProgram::Impl : public ViewListener {
     in.float_loss = t.float_logits && t.float_loss;
     in.loss_in_forward = t.loss.in_forward;
     in.loss = t.loss.kind == Loss::Kind::fused          ? ProgramInput::Loss::fused
+              : t.loss.kind == Loss::Kind::split_logits ? ProgramInput::Loss::split_logits
               : t.loss.kind == Loss::Kind::checkpointed ? ProgramInput::Loss::checkpointed
                                                         : ProgramInput::Loss::plain;
     in.keep_logits = t.loss.keep_logits == Loss::KeepLogits::as_made;
@@ -1026,9 +1027,10 @@ void TrainingProgram::Impl::execute(uint32_t n, Engine::Grads& in, Engine::Grads
 // in backward, keeps it where it is kept for that; slices that are copied do not.
 void TrainingProgram::Impl::begin_slices(const Stage& stage, const Value& x) {
   whole_ = x;
-  const bool casts_it = plan_.state_of[stage.module.v] >= 0 && casts(x);
+  const bool casts_it = stage.module.valid() && plan_.state_of[stage.module.v] >= 0 && casts(x);
   const bool copied = program_.classes[stage.cls].steps[0].op == OpKind::dense;
-  whole_.kept = !grad_enabled_ || casts_it || copied || model_.params[stage.first_param].frozen;
+  whole_.kept = !grad_enabled_ || !stage.module.valid() || casts_it || copied ||
+                model_.params[stage.first_param].frozen;
   split_ = Engine::kNone;
   if (!x.grad) return;
   Engine::Edges edges;
@@ -1155,13 +1157,18 @@ TrainingProgram::Impl::Value TrainingProgram::Impl::forward(int64_t passes) {
     for (uint32_t i = 1; i < program_.stages.size(); ++i) {
       const Stage& stage = program_.stages[i];
       ancestors_to(stage);
-      if (stage.chunk == 0 && stage.module.valid()) begin_slices(stage, x);
-      if (stage.chunk >= 0 && stage.module.valid()) x = slice(stage, whole_);
+      if (stage.slices && stage.chunk == 0) begin_slices(stage, x);
+      if (stage.slices) x = slice(stage, whole_);
       run_stage(i, x);
       if (stage.adds_loss)
         x = loss = add_losses(stage.chunk > 0 ? &loss : nullptr, x, passes_[pass_].stages[i].sum);
     }
-    if (training_.loss.kind == Loss::Kind::checkpointed) {
+    if (training_.loss.kind == Loss::Kind::split_logits) {
+      host_.free(whole_.buffer);
+      whole_.kept = false;
+    }
+    if (training_.loss.kind == Loss::Kind::checkpointed ||
+        training_.loss.kind == Loss::Kind::split_logits) {
       const BufferId sum = x.buffer;
       x = divide(x, passes_[pass_].mean);
       host_.free(sum);

@@ -188,8 +188,13 @@ void read_memory_case(const json& c, RecordedProgram& r) {
       {"loss", choice<Loss::Kind>("loss", t.loss.kind,
                                   {{"plain", Loss::Kind::plain},
                                    {"chunked", Loss::Kind::checkpointed},
-                                   {"fused", Loss::Kind::fused}})},
+                                   {"fused", Loss::Kind::fused},
+                                   {"chunked_logits", Loss::Kind::split_logits}})},
       {"loss_chunks", number("loss_chunks", t.loss_chunks, 1, 4096)},
+      {"clip_foreach",
+       [&](const json& v) {
+         if (v == false) skip("clip_foreach", v);
+       }},
       {"optimizer", [&](const json& v) { read_optimizer(v, t.optimizer); }},
       {"set_to_none", truth("set_to_none", t.optimizer.set_to_none)},
       {"clip_grad", [&](const json& v) { t.clip_grad_norm = flag("clip_grad", v) ? 1.0 : 0.0; }},
