@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/cli/command.h"
+#include "sim/cli/explain_zero.h"
 #include "sim/cli/table.h"
 #include "sim/config/scenario.h"
 #include "sim/study/ledger.h"
@@ -41,6 +42,8 @@ StepCounts count(const Schedule& schedule) {
       case Kind::Free:
       case Kind::UseOn:
       case Kind::EmptyCache:
+      case Kind::EventPush:
+      case Kind::EventLimit:
       case Kind::PinnedTake: return;
       case Kind::HostCalls: c.host_calls += in.a; return;
       default: ++c.host_calls;
@@ -170,23 +173,6 @@ std::string whole_table(const std::vector<GroupRow>& rows) {
   return table.text();
 }
 
-// How DeepSpeed cuts the parameters, and which of their gradients rank 0 keeps whole.
-std::string zero_partition(const Plan& plan, const Training& t) {
-  const Group& g = plan.groups[0];
-  int64_t owned = 0, count = 0;
-  for (const ShardedParam& p : g.params)
-    if (p.local > 0) {
-      owned += p.numel;
-      ++count;
-    }
-  std::string out = fmt::format(
-      "parts    one flat buffer of {} elements, {} of them padding, in {} parts of {}\n", g.flat,
-      g.flat - g.numel, g.ranks, g.shard);
-  out += fmt::format("         rank 0 keeps {} whole gradient{}: {} elements\n", count,
-                     count == 1 ? "" : "s", owned);
-  return out + fmt::format("buckets  of up to {} elements\n", t.zero.reduce_bucket_size);
-}
-
 std::string name_of(const Model& model, const GradientBucket& b) {
   const std::string first = model.param_name(b.params.front());
   return b.params.size() > 1 ? first + " .. " + model.param_name(b.params.back()) : first;
@@ -309,6 +295,7 @@ int explain(const std::string& path, const Context& context) {
       j["buckets"] = buckets_json(s, s.buckets);
       j["first_buckets"] = buckets_json(s, s.first_buckets);
     }
+    if (is_zero(t.strategy)) j["reduce_buckets"] = reduce_buckets(s.schedule);
     j["padding_elements"] = padding;
     j["uneven_parameters"] = uneven;
     j["parameters_with_empty_shards"] = empty;
@@ -347,7 +334,7 @@ int explain(const std::string& path, const Context& context) {
   if (whole)
     out += "\n";
   else if (is_zero(t.strategy))
-    out += zero_partition(s.plan, t) + "\n";
+    out += zero_parts(s.plan, t) + zero_buckets(s.schedule, t) + "\n";
   else if (t.strategy == Strategy::fsdp1)
     out += fmt::format("padding  {} elements in {} flat parameters\n\n", padding, rows.size());
   else

@@ -93,6 +93,9 @@ Table strategies() {
        "last micro-batch"});
   table.add(
       {"zero2", "2.15", "DeepSpeed 0.19.8, stage 2: gradients too, reduced in each backward"});
+  table.add({"zero3", "2.15",
+             "DeepSpeed 0.19.8, stage 3: parameters too, gathered by each module's hooks and ahead "
+             "along the trace"});
   return table;
 }
 

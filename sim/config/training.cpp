@@ -400,9 +400,6 @@ void read_optimizer(const Value& value, Training& training) {
 
 void read_strategy(const Map& map, int64_t world, Training& training) {
   const Value value = map.at("strategy", "fsdp2 (fully_shard) or fsdp1 (FullyShardedDataParallel)");
-  if (value.is_word("zero3"))
-    value.fail("this build cannot play strategy zero3 yet",
-               "none, ddp, zero1, zero2, fsdp1 and fsdp2 it can");
   const std::pair<std::string_view, Strategy> known[] = {
       {"none", Strategy::none},   {"ddp", Strategy::ddp},     {"fsdp1", Strategy::fsdp1},
       {"fsdp2", Strategy::fsdp2}, {"zero1", Strategy::zero1}, {"zero2", Strategy::zero2},

@@ -108,6 +108,9 @@ void refuse_around(const Map& map, const Training& t) {
               "adamw or adam, without zero_grad");
   if (t.checkpointing.reentrant)
     map.at("activation_checkpointing").fail("this build plays reentrant checkpoints without ZeRO");
+  if (t.strategy == Strategy::zero3 && !t.checkpointing.part.empty())
+    map.at("activation_checkpointing")
+        .fail("this build plays checkpoints around whole blocks with zero3");
   if (t.forwards > 1) map.fail_key("forwards", "this build plays one forward a backward with ZeRO");
   if (t.evaluate_after) map.fail_key("evaluate_after", "this build cannot play it with ZeRO");
 }

@@ -195,6 +195,16 @@ void Machine::play(const Schedule& schedule, const CostTable& costs, Trace& trac
           break;
         case Kind::HostWait: host = std::max(host + call, event_[in.a]); break;
         case Kind::StreamSync: host = std::max(host + call, stream_[in.stream]); break;
+        case Kind::EventPush: queues_[in.stream].push_back(in.a); break;
+        case Kind::EventLimit: {
+          std::deque<uint32_t>& queue = queues_[in.stream];
+          while (!queue.empty() && event_[queue.front()] <= host) queue.pop_front();
+          trace.limited.push_back(queue.size() > in.a ? queue.front() : Trace::kNoEvent);
+          if (queue.size() <= in.a) break;
+          host = std::max(host + call, event_[queue.front()]);
+          queue.pop_front();
+          break;
+        }
         case Kind::DeviceSync:
           host += call;
           for (Time t : stream_) host = std::max(host, t);

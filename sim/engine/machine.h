@@ -10,6 +10,8 @@
 // launch on stream 1: 10..20.
 #pragma once
 
+#include <array>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -75,6 +77,7 @@ class Machine {
   Time host_;
   Time looked_;  // at the host: when the last collective was issued
   std::vector<Time> stream_, comm_, event_;
+  std::array<std::deque<uint32_t>, 2> queues_;  // of events that the program keeps
   size_t next_segment_ = 0;
   size_t phase_segment_ = 0;  // of the last mark
   uint32_t launches_ = 0;

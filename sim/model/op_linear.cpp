@@ -20,14 +20,16 @@ void linear(OpCode& c, const OpShape& s, const OpContext& x) {
   c.out = t;
   Writer f(c.forward);
   f.alloc(0, e * s.rows * s.out);
-  f.gemm(x, t, "linear", s.out, s.rows, s.in, s.bias);
+  const bool adds_bias = x.function_linear && s.bias && !s.matrix_input;
+  f.gemm(x, t, "linear", s.out, s.rows, s.in, s.bias && !adds_bias);
+  if (adds_bias) f.pointwise("bias", 2 * e * s.rows * s.out, e * s.rows * s.out);
   // addmm names what it keeps mat1, mat2; mm self, mat2: they go in the order of their names.
   const bool keeps_weight = weight.is_input && x.in_grad[0];
   if (!s.bias && keeps_weight) c.saved.push_back(input(1));
-  if (weight.grad) c.saved.push_back(input(0));
+  if (weight.grad || x.function_linear) c.saved.push_back(input(0));
   if (s.bias && keeps_weight) c.saved.push_back(input(1));
   c.saves_parameter = !weight.is_input && x.in_grad[0];
-  c.gradient_is_view = !s.matrix_input;
+  c.gradient_is_view = !s.matrix_input && !x.function_linear;
   Writer b(c.backward);
   // An expanded gradient is made dense before each product that reads it.
   const auto dense = [&](auto&& product) {
@@ -53,14 +55,14 @@ void linear(OpCode& c, const OpShape& s, const OpContext& x) {
     b.alloc(0, e * s.rows * s.in);
     dense([&] { b.gemm(x, t, "linear_dx", s.in, s.rows, s.out); });
   };
-  if (!s.bias) {
+  if (!s.bias && !x.function_linear) {
     weight_gradient();
     input_gradient();
     return;
   }
   input_gradient();
   weight_gradient();
-  if (!bias.grad) return;
+  if (!s.bias || !bias.grad) return;
   // Under autocast a sum is fp32, and autograd casts it back to the bias's type.
   const bool wide = x.autocast_backward && e < 4;
   const uint8_t sum = wide ? temp(3) : bias.grad_slot;

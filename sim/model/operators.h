@@ -72,7 +72,9 @@ struct OpContext {
   bool param_grad = false;         // the parameters require one
   bool expanded_grad = false;      // the incoming gradient is an expanded scalar
   bool autocast_backward = false;  // backward runs under autocast too
-  int sms = 132;                   // of the device
+  bool function_linear =
+      false;      // a linear is one function of autograd's (DeepSpeed's zero/linear.py)
+  int sms = 132;  // of the device
   const Behaviour* behaviour = &kNewestBehaviour;
 };
 

@@ -292,7 +292,7 @@ class Writer {
     std::vector<uint32_t> event_correlation(schedule_.events);
     std::vector<StreamId> event_stream(schedule_.events);
     uint32_t launch = 0;
-    size_t row = 0;
+    size_t row = 0, limit = 0;
     Time now{};
     LiveWalk walk;
     schedule_.for_each([&](const Instr& i, const Segment& s) {
@@ -331,6 +331,12 @@ class Writer {
         case Kind::HostWait:
           now = host_wait("cudaEventSynchronize", 137, now, event_at[i.a], bound);
           break;
+        case Kind::EventLimit: {
+          const uint32_t event = trace_.limited[limit++];
+          if (event != Trace::kNoEvent)
+            now = host_wait("cudaEventSynchronize", 137, now, event_at[event], bound);
+          break;
+        }
         case Kind::StreamSync:
           now = host_wait("cudaStreamSynchronize", 131, now, stream_ready[i.stream], bound);
           break;
@@ -365,6 +371,7 @@ class Writer {
           break;
         case Kind::UseOn:
         case Kind::EmptyCache:
+        case Kind::EventPush:
         case Kind::PinnedTake: break;
       }
     });

@@ -79,9 +79,9 @@ class DeepSpeedEngine : public Runtime {
   // The flag of all ranks, read.
   void reduce_overflow();
   // get_grad_norm_direct on gradients of these sizes, and combine_grad_norm_groups.
-  void norm_of(const std::vector<int64_t>& numels, DType type);
-  void mask_invalid();
-  void combine_norms(size_t groups);
+  enum class Norm : uint8_t { stages12, stage3 };
+  void norm_of(const std::vector<int64_t>& numels, DType type, Norm norm);
+  void combine_norms(size_t groups, Bytes element);
   void is_invalid_grad_norm();
   void unscale_and_clip(int64_t numel);
 

@@ -33,7 +33,7 @@ void DeepSpeedEngine::reduce_overflow() {
   item(1);
 }
 
-void DeepSpeedEngine::norm_of(const std::vector<int64_t>& numels, DType type) {
+void DeepSpeedEngine::norm_of(const std::vector<int64_t>& numels, DType type, Norm norm) {
   for (int64_t n : numels) {
     const BufferId wide = make(n * kNormType, kCompute, Category::optimizer);
     pointwise("cast", n * (kNormType + bytes_of(type)));
@@ -45,26 +45,30 @@ void DeepSpeedEngine::norm_of(const std::vector<int64_t>& numels, DType type) {
   scalars("pow", 1);
   host_.launch(kCompute, kernel("sum", KernelClass::reduction,
                                 kNormType * static_cast<Bytes>(numels.size())));
-  scalars("cast", 1);
-  host_.collective(kCompute, collective(WorkKind::AllReduce, "grad_norm", 4, DType::fp32));
+  // Stages 1 and 2 add their norms in fp32.
+  const bool narrows = norm == Norm::stages12;
+  if (narrows) scalars("cast", 1);
+  host_.collective(kCompute,
+                   collective(WorkKind::AllReduce, "grad_norm", narrows ? 4 : 8, DType::fp32));
   scalars("pow", 1);
-  mask_invalid();
-}
-
-// mask_nan_or_inf_with_val_inplace.
-void DeepSpeedEngine::mask_invalid() {
+  // What is infinite or no number becomes -1: in place, with a number from the host
+  // (mask_nan_or_inf_with_val_inplace), or by torch.where.
   scalars("isinf", 2);
   scalars("isnan", 1);
   scalars("logical_or", 1);
   host_.launch(kCompute, copy(WorkKind::CopyH2D, "tensor", 4));
   host_.stream_sync(kCompute);
-  item(4);
-  scalars("masked_fill", 1);
+  if (narrows) {
+    item(4);
+    scalars("masked_fill", 1);
+  } else {
+    scalars("where", 2);
+  }
 }
 
-void DeepSpeedEngine::combine_norms(size_t groups) {
-  if (!cat(kCompute, groups, 4 * static_cast<Bytes>(groups), "stack"))
-    host_.launch(kCompute, copy(WorkKind::CopyD2D, "stack", 4));
+void DeepSpeedEngine::combine_norms(size_t groups, Bytes element) {
+  if (!cat(kCompute, groups, element * static_cast<Bytes>(groups), "stack"))
+    host_.launch(kCompute, copy(WorkKind::CopyD2D, "stack", element));
   const auto any = [&] {
     if (groups < 2)
       host_.launch(kCompute, copy(WorkKind::CopyD2D, "any", 1));

@@ -69,6 +69,9 @@ class Host {
   void host_wait(EventId e) { emit(Kind::HostWait, 0, e.v); }
   void stream_sync(StreamId stream) { emit(Kind::StreamSync, stream, 0); }
   void device_sync() { emit(Kind::DeviceSync, 0, 0); }
+  // A deque of events as a program keeps one: its query() looks at host time and is no call.
+  void push_event(StreamId queue, EventId e) { emit(Kind::EventPush, queue, e.v); }
+  void limit_events(StreamId queue, uint32_t most) { emit(Kind::EventLimit, queue, most); }
   // deepspeed.runtime.utils.empty_cache resets the peaks too.
   void empty_cache(bool resets_peaks) { emit(Kind::EmptyCache, 0, resets_peaks ? 1 : 0); }
 

@@ -27,6 +27,9 @@ enum class Kind : uint8_t {
   HostWait,        // a = event; the host waits
   StreamSync,      // the host waits for everything on the stream
   DeviceSync,      // the host waits for everything
+  EventPush,       // a = event, at the end of the host's queue number `stream`
+  EventLimit,      // that queue loses the events that have passed; with more than a left, the host
+                   // waits for the oldest, which leaves it too
   HostCalls,       // a = calls that take the host's time and nothing else
   Alloc,           // a = buffer, from its stream's pool
   AllocOnce,       // a = buffer that is never freed; nothing where it is there already

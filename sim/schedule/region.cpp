@@ -338,6 +338,7 @@ RegionTape::Value RegionTape::run_op(OpKind op, const OpShape& shape,
     x.param_grad = param[0] >= 0 && makes_graph() && trains(param[0]);
     x.autocast_backward = options_.autocast_backward;
     x.sms = options_.sms;
+    x.function_linear = options_.function_linears;
     x.behaviour = &host_->behaviour();
     any_grad = any_grad || x.param_grad;
     codes_->push_back(op_code(op, shape, x));
@@ -624,6 +625,8 @@ void RegionTape::recompute() {
       const Node& n = nodes_[node_of_step_[i]];
       bool only_inputs = true;
       for (uint8_t what : (*codes_)[n.code].saved) only_inputs = only_inputs && what < kSavedSlot;
+      // A function's forward has run before it saves anything.
+      if (options_.function_linears && n.op == OpKind::linear) only_inputs = false;
       if (only_inputs) {
         Node& m = nodes_[node_of_step_[i]];
         for (uint8_t what : (*codes_)[n.code].saved) {
@@ -662,13 +665,17 @@ void RegionTape::run_views_behind(int64_t n) {
 
 void RegionTape::execute(uint32_t n, Engine::Grads& in, Engine::Grads& out) {
   run_views_behind(n);
-  for (const PreHook& h : pre_hooks_)
-    if (h.node == n) {
-      if (h.post_backward)
-        hooks_->post_backward(h.module);
-      else
-        hooks_->pre_backward(h.module);
-    }
+  const auto call = [&](const PreHook& h) {
+    if (h.node != n) return;
+    if (h.post_backward)
+      hooks_->post_backward(h.module);
+    else
+      hooks_->pre_backward(h.module);
+  };
+  if (hooks_ != nullptr && hooks_->outer_pre_backward_first())
+    std::for_each(pre_hooks_.rbegin(), pre_hooks_.rend(), call);
+  else
+    std::for_each(pre_hooks_.begin(), pre_hooks_.end(), call);
   if (n == output_node_) {
     output_node_ = Engine::kNone;
     hooks_->output_gradient();
@@ -720,11 +727,13 @@ void RegionTape::execute(uint32_t n, Engine::Grads& in, Engine::Grads& out) {
     }
     out[i] = {slots[i], code->gradient_is_view, false, node.context.in[i], node.in_bytes[i]};
   }
-  for (int i = 1; i >= 0; --i) {
+  const bool function = options_.function_linears && node.op == OpKind::linear;
+  for (int k = 1; k >= 0; --k) {
+    const int i = function ? 1 - k : k;  // a function's in the order of its inputs
     if (node.param[i] < 0 || slots[kParamGrad + i] < 0) continue;
     // A linear's weight gradient is a transposed view of what the product made.
-    Grad g{slots[kParamGrad + i], node.op == OpKind::linear && i == 0, false, node.context.param,
-           0};
+    Grad g{slots[kParamGrad + i], node.op == OpKind::linear && i == 0 && !function, false,
+           node.context.param, 0};
     if (node.op == OpKind::bag) {
       const OpShape& s = stage_->steps[node.step].shape;
       g.bytes = s.out * bytes_of(node.context.param);

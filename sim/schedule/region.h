@@ -53,6 +53,7 @@ struct RegionOptions {
   StreamId views_stream = kCompute;  // flat_grads: of the views' backward
   bool flat_grads = false;  // gradients go into a flat one: handed over as they are, with an event
   Recompute recompute = Recompute::none;
+  bool function_linears = false;  // Runtime::linears_are_functions
   uint32_t part = 0;     // the checkpoint goes around this module of the stage; 0: around it all
   uint64_t frozen = 0;   // bit p: parameter p of the stage requires no gradient
   uint64_t kept = 0;     // bit p: it is in the type it is stored in, not in `param`
@@ -99,6 +100,8 @@ class ModuleHooks {
   virtual void flat_gradient(GroupId unit) = 0;
   // The output's gradient is there: what modules around the stage have put on it, behind those inside.
   virtual void output_gradient() = 0;
+  // Runtime::outer_pre_backward_first.
+  virtual bool outer_pre_backward_first() const = 0;
   // Whether pre_forward's post_backward belongs to the inputs' gradients themselves, not to a node.
   virtual bool post_backward_on_inputs() const = 0;
 };

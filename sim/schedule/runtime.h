@@ -109,6 +109,15 @@ class Runtime {
   virtual void listen(ViewListener*) {}
   virtual void set_grad_enabled(bool) {}
 
+  // Linear layers are one autograd function each, which makes the input's gradient first and keeps its
+  // input whatever is frozen (DeepSpeed's zero/linear.py).
+  virtual bool linears_are_functions() const { return false; }
+  // Pre-backward hooks are nodes around the output, the outermost module's first, and not hooks on it.
+  virtual bool outer_pre_backward_first() const { return false; }
+  // A checkpoint's wrapper is a module with hooks of its own, around a block whose hooks the rerun calls
+  // again; its state comes behind the plan's, by the block's.
+  virtual bool hooks_checkpoints() const { return false; }
+
   // DeepSpeed's engine.backward scales the loss before its backward; the gradient that then arrives at
   // the loss, made from the ones that backward starts with. Its step() follows each micro-batch.
   virtual void scale_loss() {}

@@ -44,6 +44,10 @@ struct Trace {
   std::vector<bool>
       left_out;  // by wait for an asynchronous collective: it had ended, and is no call
 
+  // By limit of a queue of events: the event that the host waited for; kNoEvent: none.
+  static constexpr uint32_t kNoEvent = UINT32_MAX;
+  std::vector<uint32_t> limited;
+
   // Empty, with the memory it has.
   void clear() {
     start.clear();
@@ -51,6 +55,7 @@ struct Trace {
     issued.clear();
     marks.clear();
     left_out.clear();
+    limited.clear();
     peak = 0;
     peak_by_category = {};
     out_of_memory.reset();

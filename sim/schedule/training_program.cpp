@@ -22,6 +22,7 @@
 #include "sim/schedule/whole.h"
 #include "sim/schedule/zero1.h"
 #include "sim/schedule/zero12.h"
+#include "sim/schedule/zero3.h"
 
 namespace shardsim {
 
@@ -63,6 +64,8 @@ std::unique_ptr<Runtime> make_runtime(Host& host, const Model& model, const Plan
   if (training.strategy == Strategy::ddp) return std::make_unique<Ddp>(host, model, plan, training);
   if (training.strategy == Strategy::none)
     return std::make_unique<Whole>(host, model, plan, training);
+  if (training.strategy == Strategy::zero3)
+    return std::make_unique<Zero3>(host, model, plan, training, sms);
   if (is_zero(training.strategy)) return std::make_unique<Zero12>(host, model, plan, training, sms);
   return std::make_unique<Fsdp2>(host, model, plan, training, sms);
 }
@@ -300,6 +303,13 @@ class TrainingProgram::Impl : public ViewListener {
   void enter(ModuleId m, Value& x, StageInstances& at, std::vector<Value>& leaving);
   void exit(ModuleId m, Value& x, StageInstances& at);
   void run_stage(uint32_t index, Value& x);
+  void post_backward_behind(Value& x, uint32_t state);
+  void enter_wrapper(ModuleId block, Value& x);
+  void exit_wrapper(ModuleId block, const Value& x);
+  uint32_t wrapper_state(ModuleId block) const {
+    return static_cast<uint32_t>(plan_.states.size()) +
+           static_cast<uint32_t>(plan_.state_of[block.v]);
+  }
   void cast(Value& x, DType to, Instance& at, GroupId group, std::vector<Value>& leaving);
   Value play_forward(Instance& at, const StageClass* cls, const RegionOptions& options,
                      const Value& x, uint32_t stage, GroupId group, int64_t cast_numel,
@@ -429,6 +439,7 @@ class TrainingProgram::Impl::Hooks : public ModuleHooks {
     node_ = Engine::kNone;
   }
   bool post_backward_on_inputs() const override { return p_.fsdp_.flattens_gradients(); }
+  bool outer_pre_backward_first() const override { return p_.fsdp_.outer_pre_backward_first(); }
   void take(GroupId unit) { made_.push_back(unit); }
   bool inside(GroupId unit) const override {
     for (ModuleId m : p_.plan_.groups[unit.v].modules)
@@ -647,13 +658,28 @@ void TrainingProgram::Impl::enter(ModuleId m, Value& x, StageInstances& at,
   if (fsdp_.flattens_gradients()) {
     pre_hooks_.push_back({x.node, state, true});
   } else {
-    Engine::Edges edges;
-    edges[0] = {x.node, 0};
-    Node n;
-    n.kind = Node::Kind::post_backward;
-    n.state = state;
-    x.node = add_node(edges, n);
+    post_backward_behind(x, state);
   }
+}
+
+void TrainingProgram::Impl::post_backward_behind(Value& x, uint32_t state) {
+  Engine::Edges edges;
+  edges[0] = {x.node, 0};
+  Node n;
+  n.kind = Node::Kind::post_backward;
+  n.state = state;
+  x.node = add_node(edges, n);
+}
+
+// The module that checkpoint_wrapper makes of a block.
+void TrainingProgram::Impl::enter_wrapper(ModuleId block, Value& x) {
+  if (fsdp_.pre_forward(wrapper_state(block)) && x.grad)
+    post_backward_behind(x, wrapper_state(block));
+}
+
+void TrainingProgram::Impl::exit_wrapper(ModuleId block, const Value& x) {
+  if (fsdp_.post_forward(wrapper_state(block), block, x.grad) && x.grad)
+    pre_hooks_.push_back({x.node, wrapper_state(block), false});
 }
 
 void TrainingProgram::Impl::exit(ModuleId m, Value& x, StageInstances& at) {
@@ -735,9 +761,11 @@ void TrainingProgram::Impl::run_stage(uint32_t index, Value& x) {
   if (cls.cuttable) choose_checkpoint(stage.module, o);
   if (cls.checkpointed) o.recompute = Recompute::full;
   // The hooks of the stage's own module are called among its steps.
+  const bool wrapper = fsdp_.hooks_checkpoints() && cls.cuttable && o.recompute != Recompute::none;
   const bool around =
-      training_.checkpointing.around && o.recompute != Recompute::none && o.part == 0;
+      (training_.checkpointing.around || wrapper) && o.recompute != Recompute::none && o.part == 0;
   const bool outside = stage.module.valid() && !around && !cls.enters_itself;
+  if (wrapper) enter_wrapper(stage.module, x);
   if (outside) enter(stage.module, x, at, leaving);
 
   o.input = x.type;
@@ -756,6 +784,7 @@ void TrainingProgram::Impl::run_stage(uint32_t index, Value& x) {
   o.autocast_backward = o.autocast && training_.precision.autocast_backward;
   o.sms = sms_;
   o.flat_grads = fsdp_.flattens_gradients();
+  o.function_linears = fsdp_.linears_are_functions();
   o.views_stream = fsdp_.views_stream();
   o.stored = training_.precision.storage;
   if (stage.module.valid()) {
@@ -813,6 +842,7 @@ void TrainingProgram::Impl::run_stage(uint32_t index, Value& x) {
     kept_logits_ = x.buffer;
     x.kept = true;
   }
+  if (wrapper) exit_wrapper(stage.module, x);
   if (stage.detach && x.grad) {
     discard_graph(x.node);
     x.grad = false;
@@ -898,20 +928,26 @@ void TrainingProgram::Impl::accumulate(Grad& into, const Grad& g) {
 }
 
 void TrainingProgram::Impl::run_pre_hooks(uint32_t n) {
-  for (const PreHook& h : pre_hooks_)
-    if (h.node == n) {
-      if (h.post_backward)
-        fsdp_.post_backward(h.state);
-      else
-        fsdp_.pre_backward(h.state);
-    }
+  const auto call = [&](const PreHook& h) {
+    if (h.node != n) return;
+    if (h.post_backward)
+      fsdp_.post_backward(h.state);
+    else
+      fsdp_.pre_backward(h.state);
+  };
+  if (fsdp_.outer_pre_backward_first())
+    std::for_each(pre_hooks_.rbegin(), pre_hooks_.rend(), call);
+  else
+    std::for_each(pre_hooks_.begin(), pre_hooks_.end(), call);
 }
 
 void TrainingProgram::Impl::execute(uint32_t n, Engine::Grads& in, Engine::Grads& out) {
   const Node node = nodes_[n];
   // A stage with wrapped modules inside has their hooks on the same tensor, and they came first. A
   // reentrant checkpoint is one node, whatever it reruns.
-  if (node.kind == Node::Kind::direct && !training_.checkpointing.reentrant)
+  const bool behind = node.kind == Node::Kind::direct && !training_.checkpointing.reentrant &&
+                      !fsdp_.outer_pre_backward_first();
+  if (behind)
     node.hooks->defer(n);
   else
     run_pre_hooks(n);

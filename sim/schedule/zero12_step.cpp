@@ -20,8 +20,8 @@ void Zero12::optimizer_step() {
   std::vector<int64_t> numels;
   for (const Averaged& a : averaged_)
     if (!a.padding) numels.push_back(a.numel);
-  norm_of(numels, DType::bf16);
-  combine_norms(1);
+  norm_of(numels, DType::bf16, Norm::stages12);
+  combine_norms(1, 4);
 
   BufferId flat;
   if (averaged_.size() > 1) {

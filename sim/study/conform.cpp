@@ -11,6 +11,7 @@
 #include "sim/study/fsdp1_shapes.h"
 #include "sim/study/recorded_program.h"
 #include "sim/study/simulate.h"
+#include "sim/study/zero3_shapes.h"
 
 namespace shardsim {
 
@@ -459,7 +460,9 @@ RunRecord simulate_recording(const Scenario& scenario) {
   const bool failed = scenario.training.strategy == Strategy::fsdp2 && s.trace.out_of_memory;
   const std::vector<bool> unsharded = failed ? unsharded_at_failure(s) : s.unsharded;
   if (fsdp1) r.shapes = fsdp1_shapes(s.model, s.plan, scenario.training);
-  for (size_t i = 0; i < s.model.params.size() && !fsdp1; ++i) {
+  const bool zero3 = scenario.training.strategy == Strategy::zero3;
+  if (zero3) r.shapes = zero3_shapes(s.model, scenario.training);
+  for (size_t i = 0; i < s.model.params.size() && !fsdp1 && !zero3; ++i) {
     const Param& p = s.model.params[i];
     if (p.alias.valid()) continue;
     std::vector<int64_t> dims(p.shape.dim.begin(), p.shape.dim.begin() + p.shape.rank);
@@ -474,7 +477,7 @@ RunRecord simulate_recording(const Scenario& scenario) {
     }
     r.shapes.emplace(s.model.param_name({static_cast<uint32_t>(i)}), std::move(dims));
   }
-  size_t launch = 0, waited = 0;
+  size_t launch = 0, waited = 0, limit = 0;
   bool ended = false;  // for want of memory: what comes behind was not played
   r.sections.emplace_back();
   s.schedule.for_each([&](const Instr& in, const Segment& segment) {
@@ -515,6 +518,13 @@ RunRecord simulate_recording(const Scenario& scenario) {
         c.kind = CallKind::event_sync;
         c.event = in.a;
         break;
+      case Kind::EventLimit: {
+        const uint32_t event = s.trace.limited[limit++];
+        if (event == Trace::kNoEvent) return;
+        c.kind = CallKind::event_sync;
+        c.event = event;
+        break;
+      }
       case Kind::StreamSync: c.kind = CallKind::stream_sync; break;
       case Kind::DeviceSync: c.kind = CallKind::device_sync; break;
       case Kind::Mark:

@@ -104,6 +104,7 @@ Strategy deepspeed_strategy(const json& config) {
   const json stage = zero.is_object() ? zero.value("stage", json()) : json();
   if (stage == 1) return Strategy::zero1;
   if (stage == 2) return Strategy::zero2;
+  if (stage == 3) return Strategy::zero3;
   skip("deepspeed.zero_optimization.stage", stage);
 }
 

@@ -301,6 +301,25 @@ one = run("bandwidth", ("nodes: 3", "nodes: 1"), ("gpus_per_node: 8", "gpus_per_
 holds("UC143", "time of collectives on one GPU", (one["comm_busy_s"], [c["count"] for c in one["collectives"]]),
       one["comm_busy_s"] == 0)
 
+# DeepSpeed.
+report = explain("qwen7b_zero2")
+check("UC054", "elements of the bucket behind the head's", 2 * 233057792 + 3584, report["reduce_buckets"][1])
+small = ("strategy: zero1", """strategy: zero3
+  zero:
+    reduce_bucket_size: 5e7
+    stage3_prefetch_bucket_size: 1e7
+    stage3_max_live_parameters: 1e8
+    stage3_max_reuse_distance: 1e8""")
+for model in ("llama-3.2-1b", "qwen3-0.6b"):
+    reports = [run("zero_stages", ("llama-3.2-1b", model), change)
+               for change in (("zero1", "zero1"), ("zero1", "zero2"), ("zero1", "zero3"), small)]
+    peak = [r["memory"]["peak_reserved_bytes"] for r in reports]
+    holds("UC153", f"{model}: reserved of stages 1, 2, 3, 3 with small buffers",
+          [round(b / 2**30, 2) for b in peak], peak[2] >= peak[1] and peak[3] == min(peak))
+    times = [r["step_time_s"] for r in reports]
+    if model == "qwen3-0.6b":
+        holds("UC153", f"{model}: step of stages 1, 2, 3", times[:3], times[0] < times[1] < times[2])
+
 print(f"{checks} checks, {bad} other than expected")
 sys.exit(bad != 0)
 PYTHON

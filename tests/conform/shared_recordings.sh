@@ -32,7 +32,7 @@ exact() { # FOLDER LEAST TIMELINE MEMORY
 exact fsdp2 120 0.00001 0.00001
 exact fsdp1 49 0.0001 0.00001
 exact ddp 32 0.00001 0.00001
-exact zero 14 0.00001 0.00001
+exact zero 24 0.001 0.00001
 exact random 60 0.00001 0.00001
 exact pytorch-2.7/fsdp2 38 0.01 0.0001
 exact pytorch-2.7/fsdp1 23 0.13 0.0001

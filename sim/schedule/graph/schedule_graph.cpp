@@ -1,6 +1,8 @@
 #include "sim/schedule/graph/schedule_graph.h"
 
 #include <algorithm>
+#include <array>
+#include <deque>
 
 #include "sim/base/error.h"
 
@@ -62,6 +64,15 @@ class Builder {
         break;
       }
       case Kind::HostWait: host_wait(event_front_[i.a], event_known_[i.a]); break;
+      // As if none had passed when it is looked at.
+      case Kind::EventPush: queues_[i.stream].push_back(i.a); break;
+      case Kind::EventLimit: {
+        std::deque<uint32_t>& queue = queues_[i.stream];
+        if (queue.size() <= i.a) break;
+        host_wait(event_front_[queue.front()], event_known_[queue.front()]);
+        queue.pop_front();
+        break;
+      }
       case Kind::StreamSync: host_wait(front_[i.stream], known_[i.stream]); break;
       case Kind::DeviceSync: {
         Clock front(streams_), known(streams_);
@@ -138,6 +149,7 @@ class Builder {
   std::vector<Clock> front_;  // what the stream's next launch has edges from
   std::vector<Clock> known_;  // what is over by then, directly or not
   std::vector<Clock> event_front_, event_known_;
+  std::array<std::deque<uint32_t>, 2> queues_;  // of events that the program keeps
   Clock host_known_;
   std::vector<uint32_t> comm_last_;
   uint32_t host_ = 0;
