@@ -124,6 +124,8 @@ class HandSchedule {
           break;
         case Kind::Free: live -= round_block(schedule.buffers[s.buffer(i).v].bytes); break;
         case Kind::EmptyCache:  // no blocks here
+        case Kind::EventPush:   // and no queues: no test by hand has one
+        case Kind::EventLimit:
         case Kind::UseOn:
         case Kind::PinnedTake: break;
         case Kind::PinnedRelease: now += host_call; break;
