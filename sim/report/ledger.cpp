@@ -206,6 +206,10 @@ class Accountant {
     for (ByCategory* of : {&held.asked, &held.blocks}) {
       (*of)[at(Category::gradients)] += (*of)[at(Category::unsharded_gradients)];
       (*of)[at(Category::unsharded_gradients)] = 0;
+      // DDP's gradients may be views of its buckets.
+      if (!reduces_buckets(training_.strategy) || !training_.ddp.gradient_as_bucket_view) continue;
+      (*of)[at(Category::gradients)] += (*of)[at(Category::buckets)];
+      (*of)[at(Category::buckets)] = 0;
     }
     return held;
   }
@@ -556,8 +560,9 @@ class Accountant {
                                                 : nullptr;
       if (sum == nullptr) {
         Chain::add(e,
-                   gather ? "parameters are gathered behind the optimizer"
-                          : fmt::format("other: {} {}", name_of(w.kind), w.name),
+                   gather || (w.kind == WorkKind::Broadcast && w.group.valid())
+                       ? "parameters are sent around behind the optimizer"
+                       : fmt::format("other: {} {}", name_of(w.kind), w.name),
                    moved);
         return;
       }

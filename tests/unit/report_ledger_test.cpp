@@ -109,6 +109,28 @@ TEST(Section5, NoSync) {
   EXPECT_EQ(counted(s).scattered, ring(p.all()));
 }
 
+// Stages 1 and 2: all-reduces of what is in the buckets, and one gather of the flat buffer with its
+// padding behind the step. Stage 2 reduces in every micro-batch. (The norm and the overflow flag are
+// all-reduced too, 3 elements.)
+TEST(Section5, DeepSpeed) {
+  for (const Strategy strategy : {Strategy::zero1, Strategy::zero2}) {
+    Scenario s = test::stack_scenario(3, {{33, 64}, {64, 33}});
+    s.training.strategy = strategy;
+    s.training.precision.compute = DType::bf16;
+    s.training.input_dtype = DType::bf16;
+    s.training.grad_accum = 3;
+    s.training.optimizer.name = Optimizer::Name::adamw;
+    const Model model = build_model(s.model);
+    const Group group = build_plan(model, s.training).groups[0];
+    const Counted c = counted(s);
+    EXPECT_EQ(c.gathered, ring(group.flat));
+    EXPECT_EQ(c.scattered, 0);
+    const int64_t passes = strategy == Strategy::zero2 ? 3 : 1;
+    EXPECT_NEAR(static_cast<double>(c.all_reduced),
+                static_cast<double>(passes * 2 * group.numel) * 7 / 8, 8.0);
+  }
+}
+
 Ledger ledger(const Scenario& s) {
   const Played p = play(s, 2);
   return make_ledger(s, p.model, p.plan, p.schedule, p.trace);
@@ -160,6 +182,23 @@ TEST(Ledger, Fp32BesideBf16) {
   EXPECT_EQ(l.resident.simulated, 16 * kP / 8);
   EXPECT_EQ(reason(l.communication, "gradients are reduced in fp32"), 2 * kP / 8 * 7);
   EXPECT_EQ(l.communication.simulated - l.communication.expected, 2 * kP / 8 * 7);
+}
+
+// Stage 2 on 8 ranks, P = 6 x 2112 = 12,672 elements, which divide by 16: P/8 in fp32 more for the
+// master, and 7/8 P in bf16 more for the gather behind the step.
+TEST(Ledger, Zero2) {
+  Scenario s = test::stack_scenario(3, {{33, 64}, {64, 33}});
+  s.training.strategy = Strategy::zero2;
+  s.training.precision.compute = DType::bf16;
+  s.training.input_dtype = DType::bf16;
+  s.training.optimizer.name = Optimizer::Name::adamw;
+  const Ledger l = ledger(s);
+  constexpr int64_t kP = 12'672;
+  EXPECT_EQ(l.formula.params, kP);
+  EXPECT_EQ(l.formula.scheme, Scheme::zero2);
+  EXPECT_EQ(reason(l.resident, "fp32 master"), 4 * kP / 8);
+  EXPECT_EQ(reason(l.resident, "otherwise"), 0);
+  EXPECT_EQ(reason(l.communication, "behind the optimizer"), 2 * kP / 8 * 7);
 }
 
 // No walk leaves anything for "otherwise" in what the strategies themselves do. That all reasons add
