@@ -297,7 +297,7 @@ class TrainingProgram::Impl : public ViewListener {
   void begin_slices(const Stage& stage, const Value& x);
   Value slice(const Stage& stage, const Value& x) const;
   Value add_losses(const Value* total, const Value& loss, BufferId& sum);
-  Value divide(const Value& loss, BufferId& quotient);
+  Value divide(const Value& loss, BufferId& quotient, bool of_slices);
   void discard_graph(uint32_t node);
   void micro_batch(int step, int64_t k, bool last);
   void enter(ModuleId m, Value& x, StageInstances& at, std::vector<Value>& leaving);
@@ -370,6 +370,7 @@ class TrainingProgram::Impl : public ViewListener {
   Hooks* inside_ = nullptr;      // of the stage that is being emitted where it stands
   std::vector<ModuleId> open_;   // modules whose forward is running, above the stages
   BufferId batch_, ones_, input_grad_, labels_, quotient_;
+  BufferId slices_grad_;  // of their sum, until the last of them has taken it
   BufferId kept_logits_;  // by the model, until the next forward's replace them
   bool other_turn_ = false;
   Value whole_;  // the root's output, of which head and loss take slices
@@ -943,6 +944,12 @@ void TrainingProgram::Impl::run_pre_hooks(uint32_t n) {
 
 void TrainingProgram::Impl::execute(uint32_t n, Engine::Grads& in, Engine::Grads& out) {
   const Node node = nodes_[n];
+  const bool of_stage = node.kind == Node::Kind::direct || node.kind == Node::Kind::region;
+  if (of_stage && slices_grad_.valid() && in[0].buffer == slices_grad_ &&
+      node.stage != UINT32_MAX && program_.stages[node.stage].chunk == 0) {
+    in[0].form.kept = false;  // the last that takes it
+    slices_grad_ = {};
+  }
   // A stage with wrapped modules inside has their hooks on the same tensor, and they came first. A
   // reentrant checkpoint is one node, whatever it reruns.
   const bool behind = node.kind == Node::Kind::direct && !training_.checkpointing.reentrant &&
@@ -990,6 +997,11 @@ void TrainingProgram::Impl::execute(uint32_t n, Engine::Grads& in, Engine::Grads
       host_.launch(kCompute, divide_work_);
       if (!in[0].form.kept) host_.free(in[0].buffer);
       out[0] = {grad, {}};
+      // The slices' losses all take it.
+      if (whole_.buffer.valid() && !slices_grad_.valid() && node.input.valid()) {
+        out[0].form.kept = true;
+        slices_grad_ = grad;
+      }
       return;
     }
     case Node::Kind::split: {
@@ -1111,7 +1123,8 @@ TrainingProgram::Impl::Value TrainingProgram::Impl::add_losses(const Value* tota
 }
 
 // loss / n. What is divided stays with its own variable.
-TrainingProgram::Impl::Value TrainingProgram::Impl::divide(const Value& loss, BufferId& quotient) {
+TrainingProgram::Impl::Value TrainingProgram::Impl::divide(const Value& loss, BufferId& quotient,
+                                                           bool of_slices) {
   if (!quotient.valid())
     quotient = host_.buffer(bytes_of(loss.type), kCompute, Category::activations);
   Value out = loss;
@@ -1123,6 +1136,7 @@ TrainingProgram::Impl::Value TrainingProgram::Impl::divide(const Value& loss, Bu
   edges[0] = {loss.node, 0};
   Node n;
   n.kind = Node::Kind::divide;
+  if (of_slices) n.input = loss.buffer;
   out.node = add_node(edges, n);
   return out;
 }
@@ -1206,7 +1220,7 @@ TrainingProgram::Impl::Value TrainingProgram::Impl::forward(int64_t passes) {
     if (training_.loss.kind == Loss::Kind::checkpointed ||
         training_.loss.kind == Loss::Kind::split_logits) {
       const BufferId sum = x.buffer;
-      x = divide(x, passes_[pass_].mean);
+      x = divide(x, passes_[pass_].mean, true);
       host_.free(sum);
     }
     leave(0);
@@ -1289,7 +1303,7 @@ void TrainingProgram::Impl::micro_batch(int step, int64_t k, bool last) {
   fsdp_.scale_loss();
   if (!ones_.valid()) ones_ = host_.buffer(bytes_of(loss.type), kCompute, Category::backward);
   const bool divided = training_.loss.divided && training_.grad_accum > 1;
-  const Value root = divided ? divide(loss, quotient_) : loss;
+  const Value root = divided ? divide(loss, quotient_, false) : loss;
   host_.alloc(ones_);
   host_.launch(kCompute, fill_work_);
   Grad g;
