@@ -200,7 +200,17 @@ void Ddp::rebuild_buckets() {
   sync_bucket_indices(assignment.size());
   rebuilt_ = true;
   rebuilt_order_.clear();
+  // The work of the legacy backend holds what it reduced until the watchdog, which looks ten times a
+  // second, has seen it end: the new buckets cannot lie where the old ones were.
+  std::vector<size_t> held;
+  if (training_.legacy_nccl && !host_.behaviour().internal_streams)
+    for (const Bucket& b : buckets_)
+      if (b.allocated) {
+        ++storages_[b.storage].references;
+        held.push_back(b.storage);
+      }
   initialize_buckets(assignment);
+  for (size_t storage : held) release(storage);
 }
 
 // Rank 0's assignment: every index and the number of buckets, then their sizes.
