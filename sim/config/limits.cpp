@@ -28,13 +28,16 @@ Sizes sizes_of(const Scenario& s) {
   switch (a.family) {
     case Family::llama:
     case Family::transformer:
+    case Family::t5:
     case Family::gpt2: {
       const double h = static_cast<double>(a.hidden), f = static_cast<double>(a.ffn);
       const double heads = static_cast<double>(a.heads) * static_cast<double>(a.head_dim);
       const double seq = static_cast<double>(s.training.seq_len);
+      const double sides = a.family == Family::t5 ? 2 : 1;
+      const double mixture = static_cast<double>(std::max<int64_t>(1, a.experts));
       const double vocab = static_cast<double>(a.vocab);
       out.parameters = 2 * vocab * h + static_cast<double>(a.max_positions) * h +
-                       layers * (4 * heads * h + 3 * h * f + 8 * (h + heads + f)) + h;
+                       sides * layers * (4 * sides * heads * h + mixture * 3 * h * f + 8 * (h + heads + f)) + h;
       out.widest = 16 * (h + heads) + 8 * f + vocab / layers * 4;
       out.attention = 4 * seq * heads;
       out.tokens = rows * seq;

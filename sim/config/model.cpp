@@ -18,9 +18,11 @@ constexpr int64_t kMostVocab = 1 << 24;
 constexpr int64_t kMostPositions = 1 << 24;
 constexpr int64_t kMostFeatures = 1 << 24;  // of a linear, a side of a bare parameter
 constexpr size_t kMostParameters = 100'000;
+constexpr int64_t kMostExperts = 1024;
 
-constexpr std::string_view kModelTypes[] = {"bag",   "gpt2",  "llama", "mistral",
-                                            "qwen2", "qwen3", "stack", "transformer"};
+constexpr std::string_view kModelTypes[] = {"bag",     "gemma",   "gpt2", "llama",
+                                            "mistral", "mixtral", "mpt",  "qwen2",
+                                            "qwen3",   "stack",   "t5",   "transformer"};
 
 using Keys = std::vector<std::string_view>;
 
@@ -36,6 +38,26 @@ const Keys& shape_keys(std::string_view type) {
                              "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
                              "head_dim",          "tie_word_embeddings", "attention_bias",
                              "hidden_act"};
+  static const Keys mixtral = {"vocab_size",        "hidden_size",         "intermediate_size",
+                               "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+                               "head_dim",          "tie_word_embeddings", "hidden_act",
+                               "num_local_experts", "num_experts_per_tok"};
+  static const Keys gemma = {"vocab_size",        "hidden_size",         "intermediate_size",
+                             "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+                             "head_dim",          "tie_word_embeddings", "attention_bias",
+                             "hidden_act",        "hidden_activation"};
+  static const Keys mpt = {"vocab_size", "d_model",         "n_layers",           "n_heads",
+                           "no_bias",    "expansion_ratio", "tie_word_embeddings"};
+  static const Keys t5 = {"vocab_size",
+                          "d_model",
+                          "d_kv",
+                          "d_ff",
+                          "num_layers",
+                          "num_decoder_layers",
+                          "num_heads",
+                          "relative_attention_num_buckets",
+                          "feed_forward_proj",
+                          "tie_word_embeddings"};
   static const Keys gpt2 = {
       "vocab_size",          "n_positions",        "n_embd", "n_layer", "n_head", "n_inner",
       "tie_word_embeddings", "activation_function"};
@@ -47,6 +69,10 @@ const Keys& shape_keys(std::string_view type) {
                                    "n_layers",   "n_heads",     "weight_tying"};
   if (type == "gpt2") return gpt2;
   if (type == "transformer") return transformer;
+  if (type == "mixtral") return mixtral;
+  if (type == "gemma") return gemma;
+  if (type == "mpt") return mpt;
+  if (type == "t5") return t5;
   if (type == "stack") return stack;
   if (type == "bag") return bag;
   if (type == "llama") return llama;
@@ -68,6 +94,11 @@ const Keys& ignored_fields() {
       "problem_type", "finetuning_task", "max_length", "min_length", "do_sample", "temperature",
       "top_k", "top_p", "num_beams", "repetition_penalty", "prefix", "is_decoder",
       "is_encoder_decoder", "chunk_size_feed_forward",
+      // of a mixture's loss, and of T5's training
+      "router_aux_loss_coef", "router_jitter_noise", "output_router_logits", "dropout_rate",
+      "initializer_factor", "max_seq_len", "attn_config", "init_config", "init_device", "emb_pdrop",
+      "learned_pos_emb", "logit_scale", "norm_type", "verbose", "embedding_fraction", "resid_pdrop",
+      "relative_attention_max_distance", "n_positions",
       // constants inside a kernel
       "initializer_range", "rms_norm_eps", "layer_norm_epsilon", "rope_theta", "rope_scaling",
       "rope_parameters", "rope_interleaved", "partial_rotary_factor", "attn_pdrop", "embd_pdrop",
@@ -135,7 +166,55 @@ void read_llama(const Map& map, Architecture& a) {
   a.mlp_bias = flag_or(map, "mlp_bias", false);
   a.qk_norm = a.model_type == "qwen3";
   a.rope = RopeForm::complex;
+  if (a.model_type == "gemma") {
+    a.tied = flag_or(map, "tie_word_embeddings", true);
+    a.gelu = true;
+    read_activation(map, "hidden_act", {"gelu", "gelu_pytorch_tanh"});
+    read_activation(map, "hidden_activation", {"gelu", "gelu_pytorch_tanh"});
+    return;
+  }
   read_activation(map, "hidden_act", {"silu"});
+  if (a.model_type != "mixtral") return;
+  a.experts = map.at("num_local_experts").whole(1, kMostExperts);
+  const Value topk = map.at("num_experts_per_tok", "experts that a token runs through");
+  a.topk = topk.whole(1, kMostExperts);
+  if (a.topk > a.experts)
+    topk.fail(fmt::format("a token cannot run through {} of {} experts", a.topk, a.experts));
+}
+
+// MPT with ALiBi, whose bias the attention kernel adds, and without biases of its own.
+void read_mpt(const Map& map, Architecture& a) {
+  a.family = Family::gpt2;
+  a.vocab = map.at("vocab_size").whole(1, kMostVocab);
+  a.hidden = map.at("d_model").whole(1, kMostHidden);
+  a.layers = map.at("n_layers").whole(1, kMostLayers);
+  a.heads = a.kv_heads = map.at("n_heads").whole(1, kMostHeads);
+  if (a.hidden % a.heads != 0)
+    map.at("n_heads").fail(fmt::format("{} heads do not divide d_model {}", a.heads, a.hidden));
+  a.head_dim = a.hidden / a.heads;
+  a.ffn = whole_or(map, "expansion_ratio", 64, 4) * a.hidden;
+  a.tied = flag_or(map, "tie_word_embeddings", true);
+  a.no_bias = true;
+  if (const std::optional<Value> v = present(map, "no_bias"); v && !v->boolean())
+    v->fail("this build plays MPT without biases only");
+}
+
+// T5 of the first release: ReLU, one table of relative positions for each side.
+void read_t5(const Map& map, Architecture& a) {
+  a.family = Family::t5;
+  a.vocab = map.at("vocab_size").whole(1, kMostVocab);
+  a.hidden = map.at("d_model").whole(1, kMostHidden);
+  a.ffn = map.at("d_ff").whole(1, kMostFfn);
+  a.layers = map.at("num_layers").whole(1, kMostLayers);
+  if (const std::optional<Value> v = present(map, "num_decoder_layers");
+      v && v->whole(1, kMostLayers) != a.layers)
+    v->fail(fmt::format("this build plays as many layers on both sides, here {}", a.layers));
+  a.heads = a.kv_heads = map.at("num_heads").whole(1, kMostHeads);
+  a.head_dim = map.at("d_kv", "features of a head").whole(1, kMostHeads);
+  a.relative_buckets = whole_or(map, "relative_attention_num_buckets", kMostHeads, 32);
+  a.tied = flag_or(map, "tie_word_embeddings", true);
+  a.norm = NormForm::hf;
+  read_activation(map, "feed_forward_proj", {"relu"});
 }
 
 void read_gpt2(const Map& map, Architecture& a) {
@@ -242,6 +321,10 @@ void read_stack_or_bag(const Map& map, Architecture& a) {
 void read_shape(const Map& map, Architecture& a) {
   if (a.model_type == "gpt2")
     read_gpt2(map, a);
+  else if (a.model_type == "mpt")
+    read_mpt(map, a);
+  else if (a.model_type == "t5")
+    read_t5(map, a);
   else if (a.model_type == "transformer")
     read_transformer(map, a);
   else if (a.model_type == "stack" || a.model_type == "bag")
@@ -256,7 +339,29 @@ void read_form(const Map& map, Architecture& a) {
     if (a.family != Family::llama && map.has(key))
       map.fail_key(key, fmt::format("a {} model has no such choice", a.model_type));
   };
-  for (std::string_view key : {"norm", "rope", "rope_positions", "repeat_kv"}) decoder_only(key);
+  for (std::string_view key : {"norm", "rope", "rope_positions", "repeat_kv", "attention"})
+    decoder_only(key);
+  for (std::string_view key : {"dropout"})
+    if (a.family != Family::gpt2 && a.family != Family::t5 && map.has(key))
+      map.fail_key(key, fmt::format("a {} model is played without dropout", a.model_type));
+  if (map.has("sdpa") && (!takes_tokens(a.family) || a.family == Family::t5))
+    map.fail_key(
+        "sdpa", fmt::format("a {} model does not call scaled_dot_product_attention", a.model_type));
+  if (const std::optional<Value> value = map.find("sdpa"))
+    a.sdpa = value->choice<Sdpa>({{"best", Sdpa::best},
+                                  {"flash", Sdpa::flash},
+                                  {"efficient", Sdpa::efficient},
+                                  {"math", Sdpa::math}});
+  if (a.family != Family::llama && a.sdpa == Sdpa::math)
+    map.at("sdpa").fail("this build plays the math kernel in Llama's attention only");
+  if (const std::optional<Value> value = map.find("attention")) {
+    a.attention = value->choice<AttentionForm>(
+        {{"sdpa", AttentionForm::sdpa}, {"eager", AttentionForm::eager}});
+    if (a.attention == AttentionForm::eager && map.has("sdpa"))
+      map.fail_key("sdpa", "eager attention does not call scaled_dot_product_attention");
+  }
+  if (const std::optional<Value> value = map.find("dropout"))
+    a.dropout = value->decimal(0, 0.999, "the probability that an element is dropped");
   if (const std::optional<Value> value = map.find("norm"))
     a.norm = value->choice<NormForm>({{"fused", NormForm::fused}, {"hf", NormForm::hf}});
   if (const std::optional<Value> value = map.find("rope"))
@@ -270,7 +375,8 @@ void read_form(const Map& map, Architecture& a) {
   if (const std::optional<Value> value = map.find("name")) a.name = value->text();
 }
 
-constexpr std::string_view kFormKeys[] = {"name", "norm", "rope", "rope_positions", "repeat_kv"};
+constexpr std::string_view kFormKeys[] = {"name",      "norm",      "rope", "rope_positions",
+                                          "repeat_kv", "attention", "sdpa", "dropout"};
 
 Keys with_form_keys(Keys keys) {
   keys.insert(keys.end(), std::begin(kFormKeys), std::end(kFormKeys));
@@ -279,6 +385,10 @@ Keys with_form_keys(Keys keys) {
 
 std::string read_model_type(const Value& value, bool file) {
   const std::string type(value.word());
+  if (type == "gemma2" || type == "gemma3_text" || type == "gemma3")
+    value.fail(fmt::format("this build cannot play {}", type),
+               "its soft-capped or windowed attention and two more norms a layer are not modelled; "
+               "gemma is");
   for (std::string_view known : kModelTypes) {
     // These are no config.json of Hugging Face.
     if (file && (known == "stack" || known == "bag" || known == "transformer")) continue;
@@ -286,8 +396,9 @@ std::string read_model_type(const Value& value, bool file) {
   }
   value.fail_expected(
       file ? "a model_type that this build knows" : "a model type that this build knows",
-      file ? "known are gpt2, llama, mistral, qwen2, qwen3"
-           : "known are bag, gpt2, llama, mistral, qwen2, qwen3, stack, transformer");
+      file ? "known are gemma, gpt2, llama, mistral, mixtral, mpt, qwen2, qwen3, t5"
+           : "known are bag, gemma, gpt2, llama, mistral, mixtral, mpt, qwen2, qwen3, stack, t5, "
+             "transformer");
 }
 
 Architecture read_config_value(const Value& value, const std::string& name) {

@@ -20,14 +20,17 @@ enum class Family : uint8_t {
   vectors,  // blocks of bare vectors: x * p.mean() (the recorder's program)
   // torch.testing's test Transformer: LayerNorm, separate Q, K, V, GELU, learned positions
   transformer,
+  t5,  // encoder and decoder, relative attention bias, ReLU
 };
 
 // The input is tokens, in sequences; otherwise it is rows of features.
 constexpr bool takes_tokens(Family f) {
-  return f == Family::llama || f == Family::gpt2 || f == Family::transformer;
+  return f == Family::llama || f == Family::gpt2 || f == Family::transformer || f == Family::t5;
 }
 // The loss is a cross-entropy of the tokens; otherwise it is the sum of the output.
-constexpr bool has_cross_entropy(Family f) { return f == Family::llama || f == Family::gpt2; }
+constexpr bool has_cross_entropy(Family f) {
+  return f == Family::llama || f == Family::gpt2 || f == Family::t5;
+}
 
 // Hugging Face names (model.layers.0...), or those of the recorder's programs (layers.0...), which
 // have no RoPE: its FSDP2 program, and the one of FSDP1, where a stack's root has `pre` and `head` and
@@ -38,6 +41,12 @@ enum class Naming : uint8_t { hugging_face, recorder, recorder_fsdp1, recorder_m
 enum class NormForm : uint8_t { fused, hf };
 // complex: view_as_complex on an fp32 copy (torchtitan). hf: rotate_half (transformers).
 enum class RopeForm : uint8_t { none, complex, hf };
+
+// Which kernel scaled_dot_product_attention takes: left alone, flash for 16-bit types and efficient for
+// fp32.
+enum class Sdpa : uint8_t { best, flash, efficient, math };
+// sdpa: scaled_dot_product_attention. eager: written out, as transformers does.
+enum class AttentionForm : uint8_t { sdpa, eager };
 
 struct LinearShape {
   int64_t out = 0, in = 0;
@@ -62,7 +71,14 @@ struct Architecture {
   // Positions of the table that the model holds as a buffer: complex numbers for `complex`, the inverse
   // frequencies for `hf`. 0: not counted.
   int64_t rope_positions = 0;
-  bool repeat_kv = false;  // K and V expanded before attention; otherwise enable_gqa
+  AttentionForm attention = AttentionForm::sdpa;
+  Sdpa sdpa = Sdpa::best;
+  int64_t experts = 0, topk = 0;  // llama: the MLP is a loop over experts, each of T topk / experts
+  bool gelu = false;              // llama: GeGLU (Gemma) in place of SwiGLU
+  int64_t relative_buckets = 32;  // t5
+  double dropout = 0;             // gpt2, t5
+  bool no_bias = false;           // gpt2: linears and norms have none
+  bool repeat_kv = false;         // K and V expanded before attention; otherwise enable_gqa
 
   // stack and bag
   std::vector<std::vector<LinearShape>> linear_blocks;        // stack: [out, in] of each block

@@ -5,6 +5,7 @@ namespace shardsim {
 AutocastPolicy autocast_policy(OpKind op) {
   switch (op) {
     case OpKind::linear:
+    case OpKind::matmul:
     case OpKind::attention: return AutocastPolicy::lower;
     case OpKind::rms_norm:
     case OpKind::layer_norm: return AutocastPolicy::fp32;
@@ -52,10 +53,11 @@ StageClass under_autocast(const StageClass& stage, DType to,
     for (int i = 2; i >= 0; --i)
       if (step.in[i] >= 0) run.in[i] = make(OpKind::cast, step.in[i], -1, 0);
     out.steps.push_back(run);
-    for (int16_t slot : made) {
+    // Temporaries go in the reverse order.
+    for (auto slot = made.rbegin(); slot != made.rend(); ++slot) {
       Step drop;
       drop.what = Step::What::drop;
-      drop.out[0] = slot;
+      drop.out[0] = *slot;
       out.steps.push_back(drop);
     }
   }

@@ -84,6 +84,23 @@ void llama(Model& model) {
     }
     t.close();
     t.leaf("post_attention_layernorm", Shape::of(a.hidden));
+    if (a.experts > 0) {
+      t.open(hf ? "block_sparse_moe" : "mlp");
+      t.linear("gate", a.experts, a.hidden, false);
+      t.open("experts", -1, Module::Kind::module_list);
+      for (int64_t e = 0; e < a.experts; ++e) {
+        t.open("", static_cast<int32_t>(e));
+        t.linear(hf ? "w1" : "gate_proj", a.ffn, a.hidden, false);
+        if (hf) t.linear("w2", a.hidden, a.ffn, false);
+        t.linear(hf ? "w3" : "up_proj", a.ffn, a.hidden, false);
+        if (!hf) t.linear("down_proj", a.hidden, a.ffn, false);
+        t.close();
+      }
+      t.close();
+      t.close();
+      t.close();
+      continue;
+    }
     t.open("mlp");
     t.linear("gate_proj", a.ffn, a.hidden, a.mlp_bias);
     t.linear("up_proj", a.ffn, a.hidden, a.mlp_bias);
@@ -104,6 +121,7 @@ void flat_gpt2(Model& model) {
   const Architecture& a = model.architecture;
   const int64_t h = a.hidden;
   const bool fsdp1 = a.naming == Naming::recorder_fsdp1;
+  const bool bias = !a.no_bias;
   TreeBuilder t(model);
   t.open("");
   model.embedding.push_back(t.leaf("wte", Shape::of(a.vocab, h)));
@@ -112,47 +130,96 @@ void flat_gpt2(Model& model) {
   t.open("layers", -1, Module::Kind::module_list);
   for (int64_t i = 0; i < a.layers; ++i) {
     model.blocks.push_back(t.open("", static_cast<int32_t>(i)));
-    t.leaf("ln_1", Shape::of(h), h);
-    t.linear("c_attn", 3 * h, h, true);
-    t.linear(fsdp1 ? "attn_proj" : "c_proj", h, h, true);
-    t.leaf("ln_2", Shape::of(h), h);
-    t.linear("c_fc", a.ffn, h, true);
-    t.linear(fsdp1 ? "mlp_proj" : "c_proj2", h, a.ffn, true);
+    t.leaf("ln_1", Shape::of(h), bias ? h : 0);
+    t.linear("c_attn", 3 * h, h, bias);
+    t.linear(fsdp1 ? "attn_proj" : "c_proj", h, h, bias);
+    t.leaf("ln_2", Shape::of(h), bias ? h : 0);
+    t.linear("c_fc", a.ffn, h, bias);
+    t.linear(fsdp1 ? "mlp_proj" : "c_proj2", h, a.ffn, bias);
     t.close();
   }
   t.close();
-  model.head.push_back(t.leaf("ln_f", Shape::of(h), h));
+  model.head.push_back(t.leaf("ln_f", Shape::of(h), bias ? h : 0));
   model.head.push_back(t.linear("lm_head", a.vocab, h, false));
   if (a.tied) model.params.back().alias = embedding;
   t.close();
 }
 
+// transformers' GPT-2; and MPT, the same without biases and, with ALiBi, without a table of positions.
 void gpt2(Model& model) {
   const Architecture& a = model.architecture;
   const int64_t h = a.hidden;
+  const bool mpt = a.no_bias;
   TreeBuilder t(model);
+  const auto norm = [&](const char* name) { return t.leaf(name, Shape::of(h), mpt ? 0 : h); };
+  // GPT-2's Conv1D stores [in, out].
+  const auto linear = [&](const char* name, int64_t in, int64_t out) {
+    t.leaf(name, mpt ? Shape::of(out, in) : Shape::of(in, out), mpt ? 0 : out);
+  };
   t.open("");
   t.open("transformer");
   model.embedding.push_back(t.leaf("wte", Shape::of(a.vocab, h)));
   const ParamId embedding{static_cast<uint32_t>(model.params.size() - 1)};
-  model.embedding.push_back(t.leaf("wpe", Shape::of(a.max_positions, h)));
-  t.open("h", -1, Module::Kind::module_list);
+  if (a.max_positions > 0) model.embedding.push_back(t.leaf("wpe", Shape::of(a.max_positions, h)));
+  t.open(mpt ? "blocks" : "h", -1, Module::Kind::module_list);
   for (int64_t i = 0; i < a.layers; ++i) {
     model.blocks.push_back(t.open("", static_cast<int32_t>(i)));
-    t.leaf("ln_1", Shape::of(h), h);
+    norm(mpt ? "norm_1" : "ln_1");
     t.open("attn");
-    t.leaf("c_attn", Shape::of(h, 3 * h), 3 * h);  // Conv1D: [in, out]
-    t.leaf("c_proj", Shape::of(h, h), h);
+    linear(mpt ? "Wqkv" : "c_attn", h, 3 * h);
+    linear(mpt ? "out_proj" : "c_proj", h, h);
     t.close();
-    t.leaf("ln_2", Shape::of(h), h);
-    t.open("mlp");
-    t.leaf("c_fc", Shape::of(h, a.ffn), a.ffn);
-    t.leaf("c_proj", Shape::of(a.ffn, h), h);
+    norm(mpt ? "norm_2" : "ln_2");
+    t.open(mpt ? "ffn" : "mlp");
+    linear(mpt ? "up_proj" : "c_fc", h, a.ffn);
+    linear(mpt ? "down_proj" : "c_proj", a.ffn, h);
     t.close();
     t.close();
   }
   t.close();
-  model.head.push_back(t.leaf("ln_f", Shape::of(h), h));
+  model.head.push_back(norm(mpt ? "norm_f" : "ln_f"));
+  t.close();
+  model.head.push_back(t.linear("lm_head", a.vocab, h, false));
+  if (a.tied) model.params.back().alias = embedding;
+  t.close();
+}
+
+// T5 as the recorder's program of training memory writes it; transformers' names where those are wanted.
+void t5(Model& model) {
+  const Architecture& a = model.architecture;
+  const bool hf = a.naming == Naming::hugging_face;
+  const int64_t h = a.hidden, width = a.heads * a.head_dim;
+  TreeBuilder t(model);
+  const auto attention = [&](const char* name) {
+    t.open(name, -1, Module::Kind::module_list);
+    for (int32_t i = 0; i < 4; ++i) t.linear("", i < 3 ? width : h, i < 3 ? h : width, false, i);
+    t.close();
+  };
+  t.open("");
+  model.embedding.push_back(t.leaf("shared", Shape::of(a.vocab, h)));
+  const ParamId embedding{static_cast<uint32_t>(model.params.size() - 1)};
+  t.open(hf ? "block" : "layers", -1, Module::Kind::module_list);
+  for (int64_t i = 0; i < 2 * a.layers; ++i) {
+    model.blocks.push_back(t.open("", static_cast<int32_t>(i)));
+    attention(hf ? "SelfAttention" : "a");
+    t.leaf(hf ? "layer_norm" : "na", Shape::of(h));
+    t.leaf(hf ? "final_layer_norm" : "nm", Shape::of(h));
+    t.linear("wi", a.ffn, h, false);
+    t.linear("wo", h, a.ffn, false);
+    if (i >= a.layers) {
+      attention(hf ? "EncDecAttention" : "x");
+      t.leaf(hf ? "cross_layer_norm" : "nx", Shape::of(h));
+    }
+    t.close();
+  }
+  t.close();
+  t.open(hf ? "relative_attention_bias" : "rel", -1, Module::Kind::module_list);
+  for (int32_t i = 0; i < 2; ++i)
+    model.relative.push_back(t.leaf("", Shape::of(a.relative_buckets, a.heads), 0, i));
+  t.close();
+  t.open(hf ? "final_layer_norm" : "nf", -1, Module::Kind::module_list);
+  model.encoder_norm = t.leaf("", Shape::of(h), 0, 0);
+  model.head.push_back(t.leaf("", Shape::of(h), 0, 1));
   t.close();
   model.head.push_back(t.linear("lm_head", a.vocab, h, false));
   if (a.tied) model.params.back().alias = embedding;
@@ -336,6 +403,7 @@ Model build_model(const Architecture& architecture) {
         flat_gpt2(model);
       break;
     case Family::transformer: transformer(model); break;
+    case Family::t5: t5(model); break;
     case Family::stack:
     case Family::bag: stack(model); break;
     case Family::vectors: vectors(model); break;

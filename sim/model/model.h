@@ -61,6 +61,8 @@ struct Model {
   std::vector<ModuleId> blocks;     // the repeated layers, in order
   std::vector<ModuleId> embedding;  // modules that run before the blocks and own parameters
   std::vector<ModuleId> head;       // final norm and head
+  std::vector<ModuleId> relative;   // t5: the tables of the encoder's and the decoder's bias
+  ModuleId encoder_norm;            // t5
 
   std::string module_name(ModuleId m) const;
   ModuleId child(ModuleId m, std::string_view name) const;  // none if it has none of that name

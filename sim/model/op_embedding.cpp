@@ -20,13 +20,13 @@ void embedding(OpCode& c, const OpShape& s, const OpContext& x) {
     b.kernel("embedding_backward", KernelClass::embedding, 3 * s.rows * row);
     return;
   }
-  // Sorted path: cub sorts the ids in p passes of 8 bits, one tile of 4096 ids at a time, then
+  // Sorted path: cub sorts the ids in p passes of 8 bits, one tile of 4608 ids at a time, then
   // partial sums of up to ten rows are made and added (EmbeddingBackwardKernel.cu). Sizes seen at 4096
-  // and 6000 tokens, 5000 and 70000 rows; a tile of 4096 also fits 8192.
+  // and 6000 tokens, 5000 and 70000 rows; 65536 ids make 15 tiles.
   int bits = 0;
   while ((int64_t{1} << bits) < s.in) ++bits;
   const int p = x.behaviour->sorts_whole_ids ? 8 : (bits + 7) / 8;
-  const Bytes tiles = 1024 * ceil_div(s.rows, 4096), ids = 8 * s.rows;
+  const Bytes tiles = 1024 * ceil_div(s.rows, 4608), ids = 8 * s.rows;
   const auto aligned = [](Bytes n) { return ceil_div(n, 256) * 256; };
   const int64_t segments = s.rows / 10 + std::min(s.rows, s.in);
   for (int i = 0; i < 3; ++i) b.alloc(temp(i), ids);

@@ -17,6 +17,31 @@ void linear(OpCode& c, const OpShape& s, const OpContext& x);
 void rms_norm(OpCode& c, const OpShape& s, const OpContext& x);
 void layer_norm(OpCode& c, const OpShape& s, const OpContext& x);
 
+// op_chain.cpp
+void square(OpCode& c, const OpShape& s, const OpContext& x);
+void row_mean(OpCode& c, const OpShape& s, const OpContext& x);
+void add_scalar(OpCode& c, const OpShape& s, const OpContext& x);
+void rsqrt(OpCode& c, const OpShape& s, const OpContext& x);
+void scale_rows(OpCode& c, const OpShape& s, const OpContext& x);
+void mul_weight(OpCode& c, const OpShape& s, const OpContext& x);
+
+// op_matmul.cpp
+void matmul(OpCode& c, const OpShape& s, const OpContext& x);
+void relayout(OpCode& c, const OpShape& s, const OpContext& x);
+void contiguous(OpCode& c, const OpShape& s, const OpContext& x);
+void mul_scalar(OpCode& c, const OpShape& s, const OpContext& x);
+void causal_mask(OpCode& c, const OpShape& s, const OpContext& x);
+void add_to_scores(OpCode& c, const OpShape& s, const OpContext& x);
+void softmax(OpCode& c, const OpShape& s, const OpContext& x);
+
+// op_moe.cpp
+void topk(OpCode& c, const OpShape& s, const OpContext& x);
+void zeros_like(OpCode& c, const OpShape& s, const OpContext& x);
+void sort_ids(OpCode& c, const OpShape& s, const OpContext& x);
+void divide_ids(OpCode& c, const OpShape& s, const OpContext& x);
+void gather_rows(OpCode& c, const OpShape& s, const OpContext& x);
+void add_at_rows(OpCode& c, const OpShape& s, const OpContext& x);
+
 // op_attention.cpp
 void rope(OpCode& c, const OpShape& s, const OpContext& x);
 void repeat_kv(OpCode& c, const OpShape& s, const OpContext& x);
@@ -25,9 +50,12 @@ void split_qkv(OpCode& c, const OpShape& s, const OpContext& x);
 
 // op_pointwise.cpp
 void batch(OpCode& c, const OpShape& s, const OpContext& x);
+void table(OpCode& c, const OpShape& s, const OpContext& x);
 void arange(OpCode& c, const OpShape& s, const OpContext& x);
 void activation(OpCode& c, const OpShape& s, const OpContext& x, const char* name,
                 const char* backward);
+void relu(OpCode& c, const OpShape& s, const OpContext& x);
+void dropout(OpCode& c, const OpShape& s, const OpContext& x);
 void mul(OpCode& c, const OpShape& s, const OpContext& x);
 void add(OpCode& c, const OpShape& s, const OpContext& x);
 void dense(OpCode& c, const OpShape& s, const OpContext& x);

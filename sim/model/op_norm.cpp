@@ -145,97 +145,25 @@ void composed_rms_norm(OpCode& c, const OpShape& s, const OpContext& x) {
 }  // namespace
 
 void rms_norm(OpCode& c, const OpShape& s, const OpContext& x) {
-  if (s.norm == NormForm::fused && x.behaviour->composed_rms_norm)
-    return composed_rms_norm(c, s, x);
+  if (x.behaviour->composed_rms_norm) return composed_rms_norm(c, s, x);
   const DType in = x.in[0];
   const int64_t e = bytes_of(in), n = s.rows * s.in;
   const Weight weight = weight_of(x, 0);
   c.out = in;
   Writer f(c.forward);
   Writer b(c.backward);
-  const bool written_out = s.norm == NormForm::hf;
   const bool mixed = in != weight.type;
-  if (written_out && mixed)
-    throw Error::at(
-        "training.precision",
-        "norm: hf multiplies its " + std::string(name_of(in)) + " activations with a weight of " +
-            std::string(name_of(x.param)) + ", and hands on fp32",
-        "PyTorch's next linear raises RuntimeError (mat1 and mat2 differ in type); use norm: "
-        "fused, or leave the norms out of precision.keep and fsdp2.ignored_params");
-  if (mixed && e == 2 && x.param == DType::fp32) return composed_rms_norm(c, s, x);
-  if (!written_out && !mixed) {
-    f.alloc(0, e * n);
-    f.alloc(extra(0), 4 * s.rows);
-    f.kernel("rms_norm", KernelClass::reduction, 2 * e * n, 4 * n);
-    c.saved = {input(0)};
-    if (weight.is_input) c.saved.push_back(input(1));
-    c.saved.push_back(kept(extra(0)));
-    if (x.in_grad[0]) b.alloc(0, e * n);
-    if (weight.grad) b.alloc(weight.grad_slot, bytes_of(weight.type) * s.in);
-    if (x.in_grad[0]) b.kernel("rms_norm_backward", KernelClass::reduction, 3 * e * n, 8 * n);
-    if (weight.grad) b.kernel("rms_norm_dw", KernelClass::reduction, 2 * e * n, 2 * n);
-    return;
-  }
-  // Written out in fp32 (transformers' LlamaRMSNorm). memory-model.md B: keeps the fp32 copy, the normalised copy and the reciprocal root.
-  const bool narrow = e == 2;
-  const Bytes wide = 4 * n;
-  const uint8_t x32 = extra(0), normed = extra(1), root = extra(2), square = extra(3);
-  if (narrow) {
-    f.alloc(x32, wide);
-    f.pointwise("cast", e * n + wide, wide);
-  }
-  f.alloc(square, wide);
-  f.pointwise("pow", 2 * wide, wide);
-  f.alloc(root, 4 * s.rows);
-  f.kernel("mean", KernelClass::reduction, wide, n);
-  f.free(square);
-  f.kernel("add", KernelClass::pointwise, 8 * s.rows);
-  f.kernel("rsqrt", KernelClass::pointwise, 8 * s.rows);
-  const uint8_t n32 = extra(4);
-  f.alloc(narrow ? n32 : normed, wide);
-  f.pointwise("mul", 2 * wide, wide, KernelClass::strided);
-  if (narrow) {
-    f.alloc(normed, e * n);
-    f.pointwise("cast", wide + e * n, wide);
-  }
+  if (mixed && e == 2 && weight.type == DType::fp32) return composed_rms_norm(c, s, x);
   f.alloc(0, e * n);
-  f.pointwise("mul", 2 * e * n, e * n, KernelClass::strided);
-  if (narrow) f.free(n32);
-  c.saved = narrow ? std::vector<uint8_t>{kept(normed), kept(x32), kept(root)}
-                   : std::vector<uint8_t>{input(0), kept(normed), kept(root)};
-  // Backward: the kernels of kernel-sequence.md 2; three fp32 temporaries at the top.
-  if (x.param_grad) {
-    b.alloc(temp(0), e * n);
-    b.pointwise("mul", 3 * e * n, e * n, KernelClass::strided);
-    b.alloc(kParamGrad, bytes_of(x.param) * s.in);
-    b.kernel("sum", KernelClass::reduction, e * n, n);
-    b.free(temp(0));
-    b.parameter_done();
-  }
-  b.alloc(temp(0), e * n);
-  b.pointwise("mul", 2 * e * n, e * n, KernelClass::strided);
-  b.alloc(temp(1), wide);
-  if (narrow) b.pointwise("cast", e * n + wide, wide);
-  b.free(temp(0));
-  b.alloc(temp(2), wide);
-  b.pointwise("mul", 2 * wide, wide, KernelClass::strided);
-  b.alloc(temp(3), wide);
-  b.pointwise("mul", 3 * wide, wide, KernelClass::strided);
-  b.kernel("sum", KernelClass::reduction, wide, n);
-  b.free(temp(3));
-  b.kernel("pow", KernelClass::pointwise, 8 * s.rows);
-  b.kernel("mul", KernelClass::pointwise, 8 * s.rows);
-  b.kernel("mul", KernelClass::pointwise, 8 * s.rows);
-  b.free(temp(1));
-  b.alloc(temp(3), wide);
-  b.copy(wide);
-  b.kernel("div", KernelClass::pointwise, 2 * wide);
-  b.pointwise("mul", 2 * wide, wide, KernelClass::strided);
-  b.pointwise("add", 3 * wide, wide);
-  b.free(temp(3));
-  b.alloc(0, e * n);
-  if (narrow) b.pointwise("cast", e * n + wide, wide);
-  b.free(temp(2));
+  f.alloc(extra(0), 4 * s.rows);
+  f.kernel("rms_norm", KernelClass::reduction, 2 * e * n, 4 * n);
+  c.saved = {input(0)};
+  if (weight.is_input) c.saved.push_back(input(1));
+  c.saved.push_back(kept(extra(0)));
+  if (x.in_grad[0]) b.alloc(0, e * n);
+  if (weight.grad) b.alloc(weight.grad_slot, bytes_of(weight.type) * s.in);
+  if (x.in_grad[0]) b.kernel("rms_norm_backward", KernelClass::reduction, 3 * e * n, 8 * n);
+  if (weight.grad) b.kernel("rms_norm_dw", KernelClass::reduction, 2 * e * n, 2 * n);
 }
 
 void layer_norm(OpCode& c, const OpShape& s, const OpContext& x) {
@@ -256,7 +184,7 @@ void layer_norm(OpCode& c, const OpShape& s, const OpContext& x) {
   b.alloc(0, e * n);
   if (weight.grad) {
     b.alloc(weight.grad_slot, p);
-    b.alloc(bias.grad_slot, p);
+    if (x.has_bias || bias.is_input) b.alloc(bias.grad_slot, p);
   }
   b.kernel("layer_norm_backward", KernelClass::reduction, 3 * e * n, 9 * n);
   if (weight.grad) b.kernel("layer_norm_dw_db", KernelClass::reduction, 2 * e * n, 3 * n);

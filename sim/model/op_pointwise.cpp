@@ -13,6 +13,18 @@ void batch(OpCode& c, const OpShape& s, const OpContext& x) {
   f.zeros(x, all);
 }
 
+// With `copies` it is two tables beside each other.
+void table(OpCode& c, const OpShape& s, const OpContext&) {
+  const Bytes all = bytes_of(s.to) * s.rows * s.out;
+  c.out = s.to;
+  Writer f(c.forward);
+  f.alloc(0, all);
+  if (s.copies != 0)
+    f.kernel("cat", KernelClass::cat, 2 * all);
+  else
+    f.pointwise("table", 2 * all, all);
+}
+
 void arange(OpCode& c, const OpShape& s, const OpContext&) {
   c.out = DType::i64;
   Writer f(c.forward);
@@ -40,6 +52,31 @@ void dense(OpCode& c, const OpShape& s, const OpContext& x) {
   f.alloc(0, all);
   f.pointwise("copy", 2 * all, all, KernelClass::strided);
   c.passes_gradient = true;
+}
+
+// Keeps its output.
+void relu(OpCode& c, const OpShape& s, const OpContext& x) {
+  const Bytes all = bytes_of(x.in[0]) * s.rows * s.out;
+  c.out = x.in[0];
+  Writer f(c.forward), b(c.backward);
+  f.alloc(0, all);
+  f.pointwise("relu", 2 * all, all);
+  c.saved = {kept(0)};
+  b.alloc(0, all);
+  b.pointwise("relu_backward", 3 * all, all);
+}
+
+// native_dropout: the mask first, one byte an element.
+void dropout(OpCode& c, const OpShape& s, const OpContext& x) {
+  const int64_t n = s.rows * s.out, all = bytes_of(x.in[0]) * n;
+  c.out = x.in[0];
+  Writer f(c.forward), b(c.backward);
+  f.alloc(extra(0), n);
+  f.alloc(0, all);
+  f.pointwise("dropout", 2 * all + n, all);
+  c.saved = {kept(extra(0))};
+  b.alloc(0, all);
+  b.pointwise("dropout_backward", 2 * all + n, all);
 }
 
 void mul(OpCode& c, const OpShape& s, const OpContext& x) {

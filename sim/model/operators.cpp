@@ -31,6 +31,28 @@ OpCode op_code(OpKind kind, const OpShape& s, const OpContext& x) {
     case OpKind::bag: op::bag(c, s, x); break;
     case OpKind::dense: op::dense(c, s, x); break;
     case OpKind::mean: op::mean(c, s, x); break;
+    case OpKind::square: op::square(c, s, x); break;
+    case OpKind::row_mean: op::row_mean(c, s, x); break;
+    case OpKind::add_scalar: op::add_scalar(c, s, x); break;
+    case OpKind::rsqrt: op::rsqrt(c, s, x); break;
+    case OpKind::scale_rows: op::scale_rows(c, s, x); break;
+    case OpKind::mul_weight: op::mul_weight(c, s, x); break;
+    case OpKind::table: op::table(c, s, x); break;
+    case OpKind::matmul: op::matmul(c, s, x); break;
+    case OpKind::relayout: op::relayout(c, s, x); break;
+    case OpKind::contiguous: op::contiguous(c, s, x); break;
+    case OpKind::mul_scalar: op::mul_scalar(c, s, x); break;
+    case OpKind::causal_mask: op::causal_mask(c, s, x); break;
+    case OpKind::add_to_scores: op::add_to_scores(c, s, x); break;
+    case OpKind::softmax: op::softmax(c, s, x); break;
+    case OpKind::dropout: op::dropout(c, s, x); break;
+    case OpKind::relu: op::relu(c, s, x); break;
+    case OpKind::topk: op::topk(c, s, x); break;
+    case OpKind::zeros_like: op::zeros_like(c, s, x); break;
+    case OpKind::sort_ids: op::sort_ids(c, s, x); break;
+    case OpKind::divide_ids: op::divide_ids(c, s, x); break;
+    case OpKind::gather_rows: op::gather_rows(c, s, x); break;
+    case OpKind::add_at_rows: op::add_at_rows(c, s, x); break;
     case OpKind::scale: op::scale(c, s, x); break;
   }
   return c;

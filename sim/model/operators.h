@@ -36,7 +36,7 @@ enum class OpKind : uint8_t {
   add,
   split_qkv,      // three views of one tensor
   dense,          // a copy of a slice, rows apart, with its rows together
-  cast,           // to dtype `to`; the tensor itself where it has it already
+  cast,           // to `to`, or the type of input 1; the tensor itself where it has it already
   cast_param,     // p0, `in` elements, to dtype `to`: autocast's copy
   cross_entropy,  // mean over tokens, of logits
   fused_loss,     // p0 of the head; head and loss in `chunks`, gradients made in the forward
@@ -44,6 +44,31 @@ enum class OpKind : uint8_t {
   bag,            // x + p.sum(), or x + (p * 2).sum()
   mean,           // p0.mean(), of `in` elements; no input
   scale,          // input 0 times the scalar input 1
+  // A norm written out: rows of x.
+  square,
+  row_mean,
+  add_scalar,
+  rsqrt,
+  scale_rows,
+  mul_weight,  // p0
+  // Attention written out, and changes of layout.
+  matmul,
+  relayout,
+  contiguous,
+  mul_scalar,
+  causal_mask,
+  table,  // rows x out numbers of type `to`, made of constants
+  add_to_scores,
+  softmax,
+  // A mixture of experts.
+  topk,         // weights of the `out` best of `in`
+  zeros_like,   // of input 0's type; a constant
+  sort_ids,     // a constant
+  divide_ids,   // a constant
+  gather_rows,  // rows of input 0 at the ids in input 1
+  add_at_rows,  // input 1's rows added to input 0 at the ids in input 2, in place
+  dropout,
+  relu,
 };
 
 // Sizes of one operator; which are used depends on the kind.
@@ -58,10 +83,15 @@ struct OpShape {
   bool bias = false;          // linear: p1
   bool conv1d = false;        // weight stored [in, out] (GPT-2)
   bool scale = false;
+  uint8_t copies = 0;  // matmul: kCopiesFirst and the others
+  double dropout = 0;  // attention: probability
+  Sdpa sdpa = Sdpa::best;
   bool autocast = false;  // cross_entropy: under autocast
   int64_t chunks = 1;     // fused_loss
   bool sliced = false;    // cross_entropy: its ids are a slice, rows apart, and are copied
 };
+
+inline constexpr uint8_t kCopiesFirst = 1, kCopiesSecond = 2, kCopiesGradient = 4;
 
 // Types and gradients that hold where the operator runs.
 struct OpContext {
@@ -69,6 +99,7 @@ struct OpContext {
   DType param = DType::fp32;       // of the parameters as used (compute type)
   std::array<bool, 3> has_in{};    // the operator has that input
   std::array<bool, 3> in_grad{};   // the input requires a gradient
+  bool has_bias = false;           // a second parameter
   bool param_grad = false;         // the parameters require one
   bool expanded_grad = false;      // the incoming gradient is an expanded scalar
   bool autocast_backward = false;  // backward runs under autocast too
@@ -127,6 +158,7 @@ struct OpCode {
   bool passes_gradient = false;
   bool gradient_is_view = false;      // gradients of the inputs are views (a linear on a 3-D input)
   bool split_gradient = false;        // takes one gradient per output
+  bool makes_constant = false;        // the result takes no part in autograd
   bool gradient_is_expanded = false;  // the gradient it hands on is an expanded scalar
 };
 inline constexpr uint8_t kSavedSlot = 16;

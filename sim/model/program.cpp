@@ -4,267 +4,12 @@
 #include <string>
 
 #include "sim/base/error.h"
+#include "sim/model/blocks.h"
+#include "sim/model/class_builder.h"
 
 namespace shardsim {
 
 namespace {
-
-// Builds one class. Variables are slots; each may be given a module's scope.
-class ClassBuilder {
- public:
-  int16_t slot() { return c_.slots++; }
-
-  int16_t run(OpKind op, const OpShape& shape, std::array<int16_t, 3> in,
-              std::array<int32_t, 2> param = {-1, -1}) {
-    Step s;
-    s.op = op;
-    s.shape = shape;
-    s.in = in;
-    s.param = param;
-    s.out[0] = slot();
-    if (op == OpKind::split_qkv) {
-      s.out[1] = slot();
-      s.out[2] = slot();
-    }
-    c_.steps.push_back(s);
-    return s.out[0];
-  }
-  void drop(std::initializer_list<int16_t> slots) {
-    for (int16_t v : slots) {
-      Step s;
-      s.what = Step::What::drop;
-      s.out[0] = v;
-      c_.steps.push_back(s);
-    }
-  }
-  void enter(uint32_t module, int16_t in) { hook(Step::What::enter, module, in); }
-  void exit(uint32_t module, int16_t out) { hook(Step::What::exit, module, out); }
-  StageClass finish(int16_t output, bool cuttable = false) {
-    c_.output = output;
-    c_.cuttable = cuttable;
-    return std::move(c_);
-  }
-
- private:
-  void hook(Step::What what, uint32_t module, int16_t v) {
-    Step s;
-    s.what = what;
-    s.module = module;
-    (what == Step::What::enter ? s.in : s.out)[0] = v;
-    c_.steps.push_back(s);
-  }
-  StageClass c_;
-};
-
-OpShape features(int64_t rows, int64_t in, int64_t out) {
-  OpShape s;
-  s.rows = rows;
-  s.in = in;
-  s.out = out;
-  return s;
-}
-
-struct Sizes {
-  int64_t batch = 0, seq = 0, tokens = 0;
-};
-
-// Module and parameter numbers below a block follow build_model's order.
-StageClass llama_block(const Architecture& a, const Sizes& z) {
-  ClassBuilder b;
-  const int64_t t = z.tokens, h = a.hidden, q_dim = a.heads * a.head_dim,
-                kv_dim = a.kv_heads * a.head_dim;
-  OpShape norm = features(t, h, h);
-  norm.norm = a.norm;
-  const auto linear = [&](int64_t in, int64_t out, bool bias) {
-    OpShape s = features(t, in, out);
-    s.bias = bias;
-    return s;
-  };
-  // Parameters in the order of the module tree.
-  int32_t p = 0;
-  const auto next = [&](bool bias) {
-    const std::array<int32_t, 2> out{p, bias ? p + 1 : -1};
-    p += bias ? 2 : 1;
-    return out;
-  };
-  const auto p_in_norm = next(false), p_q = next(a.qkv_bias), p_k = next(a.qkv_bias),
-             p_v = next(a.qkv_bias), p_o = next(a.o_bias);
-  std::array<int32_t, 2> p_qn{-1, -1}, p_kn{-1, -1};
-  if (a.qk_norm) {
-    p_qn = next(false);
-    p_kn = next(false);
-  }
-  const auto p_post = next(false), p_gate = next(a.mlp_bias), p_up = next(a.mlp_bias),
-             p_down = next(a.mlp_bias);
-  uint32_t m = 1;  // module numbers: 0 is the block
-  const uint32_t m_norm = m++, m_attn = m++, m_q = m++, m_k = m++, m_v = m++, m_o = m++,
-                 m_qn = a.qk_norm ? m++ : 0, m_kn = a.qk_norm ? m++ : 0, m_post = m++, m_mlp = m++,
-                 m_gate = m++, m_up = m++, m_down = m++;
-  const auto call = [&](uint32_t module, OpKind op, const OpShape& s, int16_t in,
-                        std::array<int32_t, 2> params) {
-    b.enter(module, in);
-    const int16_t out = b.run(op, s, {in, -1, -1}, params);
-    b.exit(module, out);
-    return out;
-  };
-
-  const int16_t x = 0;
-  const int16_t n1 = call(m_norm, OpKind::rms_norm, norm, x, p_in_norm);
-  b.enter(m_attn, n1);
-  int16_t q = call(m_q, OpKind::linear, linear(h, q_dim, a.qkv_bias), n1, p_q);
-  int16_t k = call(m_k, OpKind::linear, linear(h, kv_dim, a.qkv_bias), n1, p_k);
-  const auto rebind = [&](int16_t& v, int16_t to) {
-    b.drop({v});
-    v = to;
-  };
-  if (a.qk_norm) {
-    OpShape s = norm;
-    s.in = s.out = a.head_dim;
-    s.rows = t * a.heads;
-    rebind(q, call(m_qn, OpKind::rms_norm, s, q, p_qn));
-    s.rows = t * a.kv_heads;
-    rebind(k, call(m_kn, OpKind::rms_norm, s, k, p_kn));
-  }
-  OpShape att = features(t, 0, 0);
-  att.batch = z.batch;
-  att.seq = z.seq;
-  att.heads = a.heads;
-  att.kv_heads = a.kv_heads;
-  att.head_dim = a.head_dim;
-  if (a.rope != RopeForm::none) {
-    OpShape s = att;
-    s.rope = a.rope;
-    s.out = q_dim;
-    rebind(q, b.run(OpKind::rope, s, {q, -1, -1}));
-    s.out = kv_dim;
-    rebind(k, b.run(OpKind::rope, s, {k, -1, -1}));
-  }
-  int16_t v = call(m_v, OpKind::linear, linear(h, kv_dim, a.qkv_bias), n1, p_v);
-  if (a.repeat_kv && a.kv_heads != a.heads) {
-    rebind(k, b.run(OpKind::repeat_kv, att, {k, -1, -1}));
-    rebind(v, b.run(OpKind::repeat_kv, att, {v, -1, -1}));
-    att.kv_heads = a.heads;
-  }
-  const int16_t o = b.run(OpKind::attention, att, {q, k, v});
-  const int16_t proj = call(m_o, OpKind::linear, linear(q_dim, h, a.o_bias), o, p_o);
-  b.drop({q, k, v, o});
-  b.exit(m_attn, proj);
-  b.drop({n1});
-  const int16_t mid = b.run(OpKind::add, features(t, h, h), {x, proj, -1});
-  b.drop({proj});
-
-  const int16_t n2 = call(m_post, OpKind::rms_norm, norm, mid, p_post);
-  b.enter(m_mlp, n2);
-  const int16_t gate = call(m_gate, OpKind::linear, linear(h, a.ffn, a.mlp_bias), n2, p_gate);
-  const int16_t act = b.run(OpKind::silu, features(t, a.ffn, a.ffn), {gate, -1, -1});
-  b.drop({gate});
-  const int16_t up = call(m_up, OpKind::linear, linear(h, a.ffn, a.mlp_bias), n2, p_up);
-  const int16_t prod = b.run(OpKind::mul, features(t, a.ffn, a.ffn), {act, up, -1});
-  b.drop({act, up});
-  const int16_t down = call(m_down, OpKind::linear, linear(a.ffn, h, a.mlp_bias), prod, p_down);
-  b.drop({prod});
-  b.exit(m_mlp, down);
-  b.drop({n2});
-  const int16_t out = b.run(OpKind::add, features(t, h, h), {mid, down, -1});
-  b.drop({down, mid});
-  StageClass c = b.finish(out, true);
-  c.unnamed = {gate, act, up, prod};
-  return c;
-}
-
-StageClass gpt2_block(const Architecture& a, const Sizes& z) {
-  ClassBuilder b;
-  const int64_t t = z.tokens, h = a.hidden;
-  const auto linear = [&](int64_t in, int64_t out) {
-    OpShape s = features(t, in, out);
-    s.bias = true;
-    s.conv1d = true;
-    return s;
-  };
-  const auto call = [&](uint32_t module, OpKind op, const OpShape& s, int16_t in,
-                        std::array<int32_t, 2> params) {
-    b.enter(module, in);
-    const int16_t out = b.run(op, s, {in, -1, -1}, params);
-    b.exit(module, out);
-    return out;
-  };
-  const int16_t x = 0;
-  const int16_t n1 = call(1, OpKind::layer_norm, features(t, h, h), x, {0, 1});
-  b.enter(2, n1);
-  const int16_t qkv = call(3, OpKind::linear, linear(h, 3 * h), n1, {2, 3});
-  const int16_t q = b.run(OpKind::split_qkv, features(t, 3 * h, 3 * h), {qkv, -1, -1});
-  b.drop({qkv});
-  const auto k = static_cast<int16_t>(q + 1), v = static_cast<int16_t>(q + 2);
-  OpShape att = features(t, 0, 0);
-  att.batch = z.batch;
-  att.seq = z.seq;
-  att.heads = att.kv_heads = a.heads;
-  att.head_dim = a.head_dim;
-  const int16_t o = b.run(OpKind::attention, att, {q, k, v});
-  const int16_t proj = call(4, OpKind::linear, linear(h, h), o, {4, 5});
-  b.drop({q, k, v, o});
-  b.exit(2, proj);
-  b.drop({n1});
-  const int16_t mid = b.run(OpKind::add, features(t, h, h), {x, proj, -1});
-  b.drop({proj});
-  const int16_t n2 = call(5, OpKind::layer_norm, features(t, h, h), mid, {6, 7});
-  b.enter(6, n2);
-  const int16_t fc = call(7, OpKind::linear, linear(h, a.ffn), n2, {8, 9});
-  const int16_t act = b.run(OpKind::gelu, features(t, a.ffn, a.ffn), {fc, -1, -1});
-  b.drop({fc});
-  const int16_t down = call(8, OpKind::linear, linear(a.ffn, h), act, {10, 11});
-  b.drop({act});
-  b.exit(6, down);
-  b.drop({n2});
-  const int16_t out = b.run(OpKind::add, features(t, h, h), {mid, down, -1});
-  b.drop({down, mid});
-  return b.finish(out, true);
-}
-
-// Gpt2Block of the recorder's FSDP1 program: q, k and v live until it returns.
-StageClass flat_gpt2_block(const Architecture& a, const Sizes& z) {
-  ClassBuilder b;
-  const int64_t t = z.tokens, h = a.hidden;
-  const auto linear = [&](int64_t in, int64_t out) {
-    OpShape s = features(t, in, out);
-    s.bias = true;
-    return s;
-  };
-  const auto call = [&](uint32_t module, OpKind op, const OpShape& s, int16_t in) {
-    b.enter(module, in);
-    const int32_t p = 2 * (static_cast<int32_t>(module) - 1);
-    const int16_t out = b.run(op, s, {in, -1, -1}, {p, p + 1});
-    b.exit(module, out);
-    return out;
-  };
-  const int16_t x = 0;
-  const int16_t n1 = call(1, OpKind::layer_norm, features(t, h, h), x);
-  const int16_t qkv = call(2, OpKind::linear, linear(h, 3 * h), n1);
-  b.drop({n1});
-  const int16_t q = b.run(OpKind::split_qkv, features(t, 3 * h, 3 * h), {qkv, -1, -1});
-  b.drop({qkv});
-  const auto k = static_cast<int16_t>(q + 1), v = static_cast<int16_t>(q + 2);
-  OpShape att = features(t, 0, 0);
-  att.batch = z.batch;
-  att.seq = z.seq;
-  att.heads = att.kv_heads = a.heads;
-  att.head_dim = a.head_dim;
-  const int16_t o = b.run(OpKind::attention, att, {q, k, v});
-  const int16_t proj = call(3, OpKind::linear, linear(h, h), o);
-  b.drop({o});
-  const int16_t mid = b.run(OpKind::add, features(t, h, h), {x, proj, -1});
-  b.drop({proj});
-  const int16_t n2 = call(4, OpKind::layer_norm, features(t, h, h), mid);
-  const int16_t fc = call(5, OpKind::linear, linear(h, a.ffn), n2);
-  b.drop({n2});
-  const int16_t act = b.run(OpKind::gelu, features(t, a.ffn, a.ffn), {fc, -1, -1});
-  b.drop({fc});
-  const int16_t down = call(6, OpKind::linear, linear(a.ffn, h), act);
-  b.drop({act});
-  const int16_t out = b.run(OpKind::add, features(t, h, h), {mid, down, -1});
-  b.drop({down, mid, q, k, v});
-  return b.finish(out, true);
-}
 
 // x * p.mean() for each vector.
 StageClass vector_block(const std::vector<int64_t>& sizes, int64_t rows, int64_t width) {
@@ -370,8 +115,9 @@ void loss_in_forward(Program& program, const Model& model, const ProgramInput& i
   };
   switch (in.loss) {
     case ProgramInput::Loss::plain: {
-      stage(single(OpKind::linear, features(z.tokens, a.hidden, a.vocab), {0, -1}), head).keeps =
-          in.keep_logits;
+      StageClass logits = single(OpKind::linear, features(z.tokens, a.hidden, a.vocab), {0, -1});
+      logits.holds_input = true;  // an argument of the function that makes the loss
+      stage(std::move(logits), head).keeps = in.keep_logits;
       if (in.keep_float_logits) {
         OpShape wide = features(z.tokens, a.vocab, a.vocab);
         wide.to = DType::fp32;
@@ -433,6 +179,78 @@ void loss_in_forward(Program& program, const Model& model, const ProgramInput& i
   }
 }
 
+// Encoder and decoder; value 1 is the buckets of distances, 2 and 3 the biases of the two, 4 what the
+// encoder has made.
+void t5(Program& program, const Model& model, const ProgramInput& in) {
+  const Architecture& a = model.architecture;
+  const Sizes z{in.micro_batch, in.seq_len, in.micro_batch * in.seq_len};
+  program.tokens = z.tokens;
+  program.values = 5;
+  const auto stage = [&](StageClass c, ModuleId m) -> Stage& {
+    program.classes.push_back(std::move(c));
+    Stage& s = program.stages.emplace_back();
+    s.cls = static_cast<uint32_t>(program.classes.size() - 1);
+    s.module = m;
+    s.first_param = m.valid() ? model.modules[m.v].first_param : 0;
+    if (!m.valid()) s.inside = ModuleId{0};
+    return s;
+  };
+  OpShape ids = features(z.tokens, 1, 1);
+  ids.to = DType::i64;
+  stage(single(OpKind::input, ids), {}).inside = {};
+  ClassBuilder make;
+  OpShape square = features(z.seq * z.seq, 1, 1);
+  square.to = DType::i64;
+  const int16_t buckets = make.run(OpKind::input, square, {-1, -1, -1});
+  StageClass distances = make.finish(0);
+  distances.published = {buckets};
+  stage(std::move(distances), {}).first_published = 1;
+  const OpShape table = features(z.tokens, a.vocab, a.hidden);
+  stage(single(OpKind::embedding, table, {0, -1}), model.embedding[0]);
+  OpShape norm = features(z.tokens, a.hidden, a.hidden);
+  norm.norm = NormForm::hf;
+  const auto norm_class = [&] {
+    ClassBuilder b;
+    return b.finish(rms_norm(b, norm, 0, 0));
+  };
+  for (int side = 0; side < 2; ++side) {
+    const bool decodes = side == 1;
+    if (decodes) stage(single(OpKind::embedding, table, {0, -1}), model.embedding[0]).source = 0;
+    ClassBuilder b(1);
+    const OpShape lookup = features(z.seq * z.seq, a.relative_buckets, a.heads);
+    Stage& bias = stage(b.finish(b.run(OpKind::embedding, lookup, {1, -1, -1}, {0, -1})),
+                        model.relative[static_cast<size_t>(side)]);
+    bias.source = 0;
+    bias.becomes = static_cast<int16_t>(2 + side);
+    bias.external[0] = 1;
+    const StageClass block = t5_block(a, z, decodes);
+    for (int64_t i = 0; i < a.layers; ++i) {
+      const ModuleId m = model.blocks[static_cast<size_t>(side * a.layers + i)];
+      if (i == 0) {
+        stage(block, m);
+      } else {
+        program.stages.push_back(program.stages.back());
+        program.stages.back().module = m;
+        program.stages.back().first_param = model.modules[m.v].first_param;
+      }
+      Stage& s = program.stages.back();
+      s.external[0] = static_cast<int16_t>(2 + side);
+      if (decodes) s.external[1] = 4;
+    }
+    if (!decodes) stage(norm_class(), model.encoder_norm).becomes = 4;
+  }
+  StageClass last = norm_class();
+  last.holds_input = in.loss_in_forward;
+  stage(std::move(last), model.head[0]);
+  if (in.loss_in_forward) return loss_in_forward(program, model, in, z);
+  stage(single(OpKind::linear, features(z.tokens, a.hidden, a.vocab), {0, -1}), model.head[1]);
+  OpShape loss = features(z.tokens, a.vocab, 1);
+  loss.to = in.float_loss ? DType::fp32 : DType::bf16;
+  Stage& s = stage(single(OpKind::cross_entropy, loss), {});
+  s.inside = {};
+  s.loss = true;
+}
+
 void decoder(Program& program, const Model& model, const ProgramInput& in) {
   const Architecture& a = model.architecture;
   const bool is_gpt2 = a.family == Family::gpt2, is_test = a.family == Family::transformer;
@@ -454,23 +272,42 @@ void decoder(Program& program, const Model& model, const ProgramInput& in) {
   stage(add(single(OpKind::input, ids)), {});
   OpShape table = features(z.tokens, a.vocab, a.hidden);
   stage(add(single(OpKind::embedding, table, {0, -1})), model.embedding[0]);
-  if (is_gpt2) {
+  if (a.gelu) {  // Gemma scales what it looks up
+    stage(add(single(OpKind::mul_scalar, features(z.tokens, a.hidden, a.hidden))), {});
+    program.stages.back().inside = ModuleId{0};
+  }
+  if (is_gpt2 && a.max_positions > 0) {
     OpShape rows = features(z.tokens, a.max_positions, a.hidden);
     rows.seq = z.seq;
     ClassBuilder b;
     const int16_t out = b.run(OpKind::positions, rows, {0, -1, -1}, {0, -1});
     stage(add(b.finish(out)), model.embedding[1]);
+    if (a.dropout > 0) {
+      stage(add(single(OpKind::dropout, features(z.tokens, a.hidden, a.hidden))), {});
+      program.stages.back().inside = ModuleId{0};
+    }
   }
   if (is_test) stage(add(learned_positions(a, z)), model.embedding[1]);
+  if (a.family == Family::llama && a.rope == RopeForm::hf) {
+    stage(add(rotary_tables(a, z)), {});
+    program.stages.back().inside = ModuleId{0};
+    program.stages.back().first_published = program.values;
+    program.values = static_cast<int16_t>(program.values + 2);
+  }
   const uint32_t block =
       add(is_gpt2   ? (a.naming == Naming::hugging_face ? gpt2_block(a, z) : flat_gpt2_block(a, z))
           : is_test ? transformer_block(a, z)
                     : llama_block(a, z));
-  for (ModuleId m : model.blocks) stage(block, m);
+  for (ModuleId m : model.blocks) {
+    stage(block, m);
+    if (program.classes[block].externals == 2) program.stages.back().external = {1, 2};
+  }
   OpShape norm = features(z.tokens, a.hidden, a.hidden);
   norm.norm = a.norm;
-  StageClass last_norm = is_gpt2 || is_test ? single(OpKind::layer_norm, norm, {0, 1})
-                                            : single(OpKind::rms_norm, norm, {0, -1});
+  ClassBuilder of_norm;
+  StageClass last_norm = is_gpt2 || is_test
+                             ? single(OpKind::layer_norm, norm, {0, a.no_bias ? -1 : 1})
+                             : of_norm.finish(rms_norm(of_norm, norm, 0, 0));
   last_norm.holds_input = in.loss_in_forward;
   stage(add(std::move(last_norm)), model.head[0]);
   if (in.loss_in_forward) return loss_in_forward(program, model, in, z);
@@ -653,7 +490,9 @@ void stack(Program& program, const Model& model, const ProgramInput& in) {
 Program build_program(const Model& model, const ProgramInput& input) {
   Program program;
   program.stages.reserve(model.blocks.size() + 8);
-  if (takes_tokens(model.architecture.family))
+  if (model.architecture.family == Family::t5)
+    t5(program, model, input);
+  else if (takes_tokens(model.architecture.family))
     decoder(program, model, input);
   else
     stack(program, model, input);
@@ -666,7 +505,12 @@ int64_t model_flops_per_token(const Model& model, int64_t seq_len) {
   // The embedding is a lookup; a tied head is a product all the same.
   const int64_t products =
       model.numel() - (a.tied ? 0 : a.vocab * a.hidden) - a.max_positions * a.hidden;
-  return 6 * products + 12 * a.layers * a.heads * a.head_dim * seq_len;
+  const int64_t scores = 12 * a.layers * a.heads * a.head_dim * seq_len;
+  // A token of the source and one of the target: self-attention of both, and across.
+  if (a.family == Family::t5) return 6 * (products - 2 * a.relative_buckets * a.heads) + 3 * scores;
+  // Of a mixture's experts a token runs through topk.
+  const int64_t idle = a.layers * (a.experts - a.topk) * 3 * a.hidden * a.ffn;
+  return 6 * (products - idle) + scores;
 }
 
 }  // namespace shardsim

@@ -32,6 +32,7 @@ struct Step {
 // stage; steps hold enter and exit of modules below it only.
 struct StageClass {
   std::vector<Step> steps;
+  int16_t externals = 0;  // slots 1 to here are values that stages share
   int16_t slots = 1;
   int16_t output = 0;
   bool cuttable = false;  // a checkpoint may wrap it
@@ -40,6 +41,7 @@ struct StageClass {
   bool checkpointed = false;         // whatever the blocks are
   std::vector<int16_t> unnamed;      // values of expressions: no variable holds them
   bool holds_input = false;          // the input is a variable of the root's forward
+  std::vector<int16_t> published;    // constants that become values for other stages
   std::vector<int16_t> root_locals;  // variables that go when the root's forward returns
 };
 
@@ -53,7 +55,11 @@ struct Stage {
   bool slices = false;       // it takes that slice of what the stages before the slices made
   bool adds_loss = false;    // its output is added to the losses of the slices before
   bool keeps = false;        // the model keeps its output until the next forward's replaces it
-  ModuleId inside;           // without a module of its own: whose forward runs it, if any
+  // Values besides the one that runs through the stages: what this stage takes in its place (0 is the
+  // batch), what its output becomes, its externals, and the first that its published slots become.
+  int16_t source = -1, becomes = -1, first_published = -1;
+  std::array<int16_t, 2> external{-1, -1};
+  ModuleId inside;  // without a module of its own: whose forward runs it, if any
 };
 
 // What of a training run the forward depends on.
@@ -76,12 +82,15 @@ struct Program {
   int64_t tokens = 0;           // rows of one micro-batch
   bool input_is_float = false;  // the root may cast it
   int64_t input_features = 0;
+  int16_t values = 1;  // the batch, and what stages share
 };
 
 Program build_program(const Model& model, const ProgramInput& input);
 
 // FLOPs of one token in forward and backward, 6 (N - V h) + 12 L n d s: torchtitan's formula since
-// 2024-04-26 (embedding not counted, attention not halved for the causal mask; data/README 3).
+// 2024-04-26 (embedding not counted, attention not halved for the causal mask; data/README 3). Of a
+// mixture of experts N counts those that a token runs through; a token of T5 is one of the source and
+// one of the target, with three attentions, 36 L n d s.
 // Worked number: Llama-3-8B at s 8192 is 57.91e9.
 int64_t model_flops_per_token(const Model& model, int64_t seq_len);
 

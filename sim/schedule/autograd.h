@@ -18,7 +18,7 @@ template <class Grad>
 class Autograd {
  public:
   static constexpr uint32_t kNone = UINT32_MAX;
-  static constexpr int kMax = 3;  // inputs and outputs of a node
+  static constexpr int kMax = 5;  // inputs and outputs of a node
 
   // Gradient of one input goes to output `slot` of `node`.
   struct Edge {

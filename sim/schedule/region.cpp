@@ -80,9 +80,14 @@ class RegionTape {
   void release_checkpoint() {
     if (cut_input_ >= 0) release(cut_input_);
     cut_input_ = -1;
+    for (int32_t& s : cut_external_) {
+      if (s >= 0) release(s);
+      s = -1;
+    }
   }
 
   void discard(bool keep_input);
+  void last_to_hold(uint8_t externals) { last_ = externals; }
 
   // Called by the engine.
   using Engine = Autograd<Grad>;
@@ -95,6 +100,7 @@ class RegionTape {
     BufferId buffer;
     Reloc reloc = Reloc::none;
     int32_t refs = 0;
+    int8_t external = -1;
   };
   struct Value {
     int32_t storage = -1;
@@ -108,10 +114,11 @@ class RegionTape {
   struct Node {
     NodeKind kind = NodeKind::op;
     OpKind op = OpKind::input;
-    uint32_t step = 0;    // none for a cast: look there only for a linear's or a bag's shape
-    uint32_t code = 0;    // index into codes_
-    uint32_t module = 0;  // post_backward
-    GroupId unit;         // views
+    uint32_t step = 0;     // none for a cast: look there only for a linear's or a bag's shape
+    uint32_t code = 0;     // index into codes_
+    uint32_t module = 0;   // post_backward
+    int8_t external = -1;  // boundary
+    GroupId unit;          // views
     OpContext context;
     std::array<int32_t, kMaxSaved> saved{};
     int saved_count = 0;
@@ -135,7 +142,7 @@ class RegionTape {
   bool direct() const { return hooks_ != nullptr; }
 
   int32_t storage(BufferId b, Reloc reloc) {
-    storages_.push_back({b, reloc, 1});
+    storages_.push_back({b, reloc, 1, -1});
     return static_cast<int32_t>(storages_.size() - 1);
   }
   int32_t allocate(Bytes bytes, Category category) {
@@ -152,7 +159,8 @@ class RegionTape {
   void release(int32_t s) {
     Storage& x = storages_[s];
     SHARDSIM_ASSERT(x.refs > 0, "a storage is released once for each reference");
-    if (--x.refs == 0) host_->free(x.buffer, x.reloc);
+    if (--x.refs > 0) return;
+    if (x.external < 0 || (last_ >> x.external & 1) != 0) host_->free(x.buffer, x.reloc);
   }
   void launch(const Work& w) { host_->launch(kCompute, host_->work(w)); }
 
@@ -220,6 +228,10 @@ class RegionTape {
   uint32_t cut_begin_ = 0, cut_end_ = 0;  // the checkpoint's steps
   int16_t cut_slot_ = 0;                  // its input
   int32_t cut_input_ = -1;                // held by it
+  std::array<int32_t, kExternals> external_storage_{-1, -1};
+  std::array<int32_t, kExternals> cut_external_{-1, -1};  // held by the checkpoint
+  std::array<Grad, kExternals> external_gradient_;
+  uint8_t last_ = 0;
   uint32_t last_saving_step_ = 0;
   uint32_t first_saving_node_ = 0;  // the last to run backward: the checkpoint's frame goes with it
   bool anything_saved_ = false;
@@ -335,6 +347,7 @@ RegionTape::Value RegionTape::run_op(OpKind op, const OpShape& shape,
       any_grad = any_grad || x.in_grad[i];
     }
     x.param = type_of(param[0]);
+    x.has_bias = param[1] >= 0;
     x.param_grad = param[0] >= 0 && makes_graph() && trains(param[0]);
     x.autocast_backward = options_.autocast_backward;
     x.sms = options_.sms;
@@ -343,7 +356,7 @@ RegionTape::Value RegionTape::run_op(OpKind op, const OpShape& shape,
     any_grad = any_grad || x.param_grad;
     codes_->push_back(op_code(op, shape, x));
     code_index = static_cast<uint32_t>(codes_->size() - 1);
-    if (any_grad && op != OpKind::input) {
+    if (any_grad && op != OpKind::input && !codes_->back().makes_constant) {
       Engine::Edges edges;
       Node n;
       n.op = op;
@@ -357,11 +370,11 @@ RegionTape::Value RegionTape::run_op(OpKind op, const OpShape& shape,
         n.in_bytes[i] = v.bytes;
         if (x.in_grad[i]) edges[i] = {v.node, v.slot};
       }
-      // An operator with parameters has two inputs at most, so the third edge is free.
+      // An operator has three inputs at most, so the last edge is free.
       if (x.param_grad && !views_.empty()) {
         const GroupId unit = hooks_->unit_of(static_cast<uint32_t>(param[0]));
         for (const auto& [u, views] : views_)
-          if (u == unit) edges[2] = {views, 0};
+          if (u == unit) edges[Engine::kMax - 1] = {views, 0};
       }
       node = engine_.add(edges);
       nodes_.push_back(n);
@@ -475,16 +488,18 @@ void RegionTape::run_step(uint32_t index, Pass pass) {
   const Step& step = stage_->steps[index];
   switch (step.what) {
     case Step::What::run:
-      if (step.op == OpKind::cast && values_[step.in[0]].type == step.shape.to) {
-        values_[step.out[0]] = values_[step.in[0]];
-        hold(values_[step.in[0]].storage);
-        return;
-      }
       if (step.op == OpKind::cast) {
+        const Value& v = values_[step.in[0]];
         OpShape all = step.shape;
+        if (step.in[1] >= 0) all.to = values_[step.in[1]].type;
+        if (v.type == all.to) {
+          hold(v.storage);
+          values_[step.out[0]] = v;
+          return;
+        }
         all.rows = 1;
-        all.in = values_[step.in[0]].bytes / bytes_of(values_[step.in[0]].type);
-        run_op(step.op, all, step.in, step.out, step.param, index, pass);
+        all.in = v.bytes / bytes_of(v.type);
+        run_op(step.op, all, {step.in[0], -1, -1}, step.out, step.param, index, pass);
         return;
       }
       run_op(step.op, step.shape, step.in, step.out, step.param, index, pass);
@@ -573,7 +588,27 @@ void RegionTape::run_forward(BufferId input, Region::Forward& result) {
     n.kind = NodeKind::boundary;
     nodes_.push_back(n);
   }
+  for (int e = 0; e < stage_->externals; ++e) {
+    const External& external = options_.externals[e];
+    Value& v = values_[static_cast<size_t>(1 + e)];
+    v.storage = external_storage_[e] = storage(external.buffer, Reloc::none);
+    storages_[v.storage].external = static_cast<int8_t>(e);
+    v.type = external.type;
+    v.bytes = external.bytes;
+    v.grad = external.grad && makes_graph();
+    if (!v.grad) continue;
+    v.node = engine_.add({});
+    Node n;
+    n.kind = NodeKind::boundary;
+    n.external = static_cast<int8_t>(e);
+    nodes_.push_back(n);
+  }
   const bool checkpointed = recomputes() && options_.grad_enabled;
+  if (checkpointed || (reentrant() && options_.input_grad))
+    for (int e = 0; e < stage_->externals; ++e) {
+      cut_external_[e] = external_storage_[e];
+      hold(cut_external_[e]);
+    }
   // Without an input that requires a gradient there is no node to keep it.
   if (reentrant() && options_.input_grad) {
     cut_input_ = input_storage_;
@@ -605,6 +640,14 @@ void RegionTape::run_forward(BufferId input, Region::Forward& result) {
     if (--storages_[v.storage].refs == 0) result.root_locals.push_back(storages_[v.storage].buffer);
     v.storage = -1;
   }
+  for (int16_t slot : stage_->published) {
+    result.published.push_back(storages_[values_[slot].storage].buffer);
+    result.published_types.push_back(values_[slot].type);
+    values_[slot].storage = -1;
+  }
+  for (int e = 0; e < stage_->externals; ++e)
+    if (--storages_[external_storage_[e]].refs > 0)
+      result.holds = static_cast<uint8_t>(result.holds | 1 << e);
   // The caller's variable goes when the stage has returned; the caller frees the buffer itself.
   result.input_freed = --storages_[input_storage_].refs == 0;
   values_[0].storage = -1;
@@ -617,6 +660,10 @@ void RegionTape::recompute() {
   for (Value& v : values_) v.storage = -1;
   values_[cut_slot_].storage = cut_input_;
   hold(cut_input_);
+  for (int e = 0; e < stage_->externals; ++e) {
+    values_[static_cast<size_t>(1 + e)].storage = external_storage_[e];
+    hold(external_storage_[e]);
+  }
   scopes_.clear();
   for (uint32_t i = cut_begin_; i <= last_saving_step_; ++i) {
     const Step& step = stage_->steps[i];
@@ -683,6 +730,10 @@ void RegionTape::execute(uint32_t n, Engine::Grads& in, Engine::Grads& out) {
   Node& node = nodes_[n];
   if (node.kind == NodeKind::views) {
     hooks_->flat_gradient(node.unit);
+    return;
+  }
+  if (node.kind == NodeKind::boundary && node.external >= 0) {
+    external_gradient_[node.external] = in[0];
     return;
   }
   if (node.kind == NodeKind::boundary) {
@@ -860,6 +911,9 @@ void RegionTape::run_backward(const GradModes& modes, const GradForm& form, Buff
         if (s >= 0) release(s);
   release_checkpoint();
   result.gradient = gradient;
+  for (int e = 0; e < kExternals; ++e)
+    if (const Grad& of = external_gradient_[e]; of.valid())
+      result.externals[e] = {storages_[of.storage].buffer, {of.expanded, of.view, false}};
   result.has_input_gradient = input_gradient_.valid();
   if (input_gradient_.valid()) {
     result.passes_gradient = input_gradient_.storage == incoming_;
@@ -940,7 +994,8 @@ Region::Backward Region::discard(bool keep_input) {
 }
 
 void Region::run_backward(RegionTape& tape, const GradModes& modes, const GradForm& form,
-                          BufferId gradient, Backward& result) {
+                          BufferId gradient, uint8_t last, Backward& result) {
+  tape.last_to_hold(last);
   if (options_.recompute != Recompute::reentrant) {
     tape.run_backward(modes, form, gradient, result);
     return;
@@ -949,21 +1004,23 @@ void Region::run_backward(RegionTape& tape, const GradModes& modes, const GradFo
   o.recompute = Recompute::none;
   o.input_kept = true;
   RegionTape again(host_, *stage_, o, group_, hooks_);
+  again.last_to_hold(0);
   again.rerun(forward_.input, modes, form, gradient, result);
   tape.release_checkpoint();
 }
 
-Region::Backward Region::backward(const GradModes& modes, const GradForm& form, BufferId gradient) {
+Region::Backward Region::backward(const GradModes& modes, const GradForm& form, BufferId gradient,
+                                  uint8_t last) {
   Backward result;
   if (hooks_) {
-    run_backward(*tape_, modes, form, gradient, result);
+    run_backward(*tape_, modes, form, gradient, last, result);
     return result;
   }
   RegionTape tape = *tape_;
   const uint32_t span = host_.begin_span();
   result.begin = host_.buffers();
   result.first_event = host_.events();
-  run_backward(tape, modes, form, gradient, result);
+  run_backward(tape, modes, form, gradient, last, result);
   result.end = host_.buffers();
   result.events = host_.events() - result.first_event;
   result.span = host_.end_span(span);

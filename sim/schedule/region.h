@@ -41,6 +41,16 @@ struct GradModes {
   friend bool operator==(const GradModes&, const GradModes&) = default;
 };
 
+// A value that several stages read: slots 1 and on of their classes.
+struct External {
+  BufferId buffer;  // the same for every instance
+  DType type = DType::fp32;
+  Bytes bytes = 0;
+  bool grad = false;
+  friend bool operator==(const External&, const External&) = default;
+};
+inline constexpr int kExternals = 2;
+
 struct RegionOptions {
   DType input = DType::fp32;
   DType param = DType::fp32;   // the parameters as the forward sees them
@@ -61,6 +71,7 @@ struct RegionOptions {
   DType stored = DType::fp32;
   std::optional<DType> autocast;   // the forward runs under torch.autocast to this type
   bool autocast_backward = false;  // so does the backward
+  std::array<External, kExternals> externals{};
   int sms = 132;
 };
 
@@ -147,6 +158,9 @@ class Region {
     std::vector<BufferId> root_locals;
     // Copies of parameters that only autocast's cache holds: they go when its context ends.
     std::vector<BufferId> cached;
+    std::vector<BufferId> published;  // of the class's published slots, held by the root's forward
+    std::vector<DType> published_types;
+    uint8_t holds = 0;  // bit e: the graph holds external e
   };
   const Forward& forward() const { return forward_; }
 
@@ -160,12 +174,19 @@ class Region {
     bool passes_gradient = false;  // the input's gradient is in the incoming gradient's buffer
     GradForm input_form;
     bool has_input_gradient = false;
+    struct ExternalGrad {
+      BufferId gradient;  // template id; none: it has no gradient
+      GradForm form;
+    };
+    std::array<ExternalGrad, kExternals> externals;
   };
   // Lays out what happens when the graph goes without a backward: what was saved is freed.
   Backward discard(bool keep_input);
   // Lays the backward out for a gradient of this form, in this buffer (the first instance's). With
-  // hooks it is played where it stands, and they say each parameter's mode.
-  Backward backward(const GradModes& modes, const GradForm& form, BufferId gradient);
+  // hooks it is played where it stands, and they say each parameter's mode. `last`: bit e: the graph is
+  // the last to hold external e.
+  Backward backward(const GradModes& modes, const GradForm& form, BufferId gradient,
+                    uint8_t last = 0);
 
  private:
   Host& host_;
@@ -174,7 +195,7 @@ class Region {
   GroupId group_;
   ModuleHooks* hooks_;  // none: shared
   void run_backward(RegionTape& tape, const GradModes& modes, const GradForm& form,
-                    BufferId gradient, Backward& result);
+                    BufferId gradient, uint8_t last, Backward& result);
 
   std::unique_ptr<RegionTape> tape_;  // as the forward left it
   Forward forward_;

@@ -37,7 +37,8 @@ bool same(const RegionOptions& a, const RegionOptions& b) {
          a.shared_params == b.shared_params && a.flat_grads == b.flat_grads &&
          a.recompute == b.recompute && a.part == b.part && a.frozen == b.frozen &&
          a.kept == b.kept && a.ignored == b.ignored && a.stored == b.stored &&
-         a.autocast == b.autocast && a.autocast_backward == b.autocast_backward && a.sms == b.sms;
+         a.externals == b.externals && a.autocast == b.autocast &&
+         a.autocast_backward == b.autocast_backward && a.sms == b.sms;
 }
 
 StageClass cast_class(int64_t numel, DType to) {
@@ -189,6 +190,7 @@ class TrainingProgram::Impl : public ViewListener {
     struct Variant {
       GradModes modes;
       GradForm form;
+      uint8_t last = 0;  // of the externals
       Region::Backward code;
       bool first_used = false;
     };
@@ -227,10 +229,12 @@ class TrainingProgram::Impl : public ViewListener {
     Region* region_of = nullptr;  // direct, with its hooks
     Hooks* hooks = nullptr;
     Instance* instance = nullptr;
-    uint32_t stage = 0;  // region, direct
-    uint32_t state = 0;  // post_backward
-    GroupId unit;        // views
-    bool rerun = false;  // direct: a reentrant checkpoint
+    uint32_t stage = 0;        // region, direct
+    uint32_t state = 0;        // post_backward
+    GroupId unit;              // views
+    uint8_t holds = 0;         // bit e: the stage's external e
+    uint32_t first_value = 0;  // of the pass, in values_
+    bool rerun = false;        // direct: a reentrant checkpoint
     BufferId input, output;
   };
   struct PreHook {
@@ -241,6 +245,14 @@ class TrainingProgram::Impl : public ViewListener {
   void views_made(GroupId unit) override;
   void run_pre_hooks(uint32_t n);
   void edges_to_views(uint32_t stage, Engine::Edges& edges) const;
+  // What stages share besides the value that runs through them.
+  struct SharedValue {
+    Value value;
+    int holders = 0;  // the root's variable, and graphs
+  };
+  void publish(uint32_t id, const Value& v);
+  void hold_externals(uint32_t stage, uint8_t held, Node& n, Engine::Edges& edges);
+  uint8_t let_go(const Node& n);
   // What one of the forwards before a backward has of its own.
   struct Pass {
     std::vector<StageInstances> stages;
@@ -273,6 +285,9 @@ class TrainingProgram::Impl : public ViewListener {
   const Step& input_step() const { return program_.classes[program_.stages[0].cls].steps[0]; }
   ParamId shared(uint32_t p) const {
     return model_.params[p].alias.valid() ? model_.params[p].alias : ParamId{p};
+  }
+  SharedValue& value(int16_t id) {
+    return values_[pass_ * static_cast<size_t>(program_.values) + static_cast<size_t>(id)];
   }
   GroupId group_of(ModuleId m) const {
     for (; m.valid(); m = model_.modules[m.v].parent)
@@ -366,9 +381,10 @@ class TrainingProgram::Impl : public ViewListener {
   std::vector<Node> nodes_;
   std::vector<uint32_t> previous_;  // by node: the one before it in the chain
   std::vector<PreHook> pre_hooks_;
-  std::vector<uint32_t> views_;  // by unit: the node of its views in this forward
-  Hooks* inside_ = nullptr;      // of the stage that is being emitted where it stands
-  std::vector<ModuleId> open_;   // modules whose forward is running, above the stages
+  std::vector<SharedValue> values_;  // by pass, then number
+  std::vector<uint32_t> views_;      // by unit: the node of its views in this forward
+  Hooks* inside_ = nullptr;          // of the stage that is being emitted where it stands
+  std::vector<ModuleId> open_;       // modules whose forward is running, above the stages
   BufferId batch_, ones_, input_grad_, labels_, quotient_;
   BufferId slices_grad_;  // of their sum, until the last of them has taken it
   BufferId kept_logits_;  // by the model, until the next forward's replace them
@@ -482,7 +498,7 @@ void TrainingProgram::Impl::views_made(GroupId unit) {
 // The views that the stage's trainable parameters are, where they were made outside it.
 void TrainingProgram::Impl::edges_to_views(uint32_t stage, Engine::Edges& edges) const {
   if (!fsdp_.flattens_gradients()) return;
-  int slot = 1;
+  int slot = 1 + kExternals;
   std::vector<uint32_t> seen;
   for (const Step& step : program_.classes[program_.stages[stage].cls].steps) {
     if (step.what != Step::What::run) continue;
@@ -566,6 +582,18 @@ TrainingProgram::Impl::Value TrainingProgram::Impl::play_forward(
   input_freed = f.input_freed;
   for (BufferId b : f.root_locals) root_locals_.push_back({b.v + at.begin - f.begin});
   for (BufferId b : f.cached) autocast_cache_.push_back({b.v + at.begin - f.begin});
+  if (!f.published.empty()) {
+    for (size_t i = 0; i < f.published.size(); ++i) {
+      Value v;
+      v.buffer = {f.published[i].v + at.begin - f.begin};
+      v.type = f.published_types[i];
+      v.numel = host_.schedule().buffers[v.buffer.v].bytes / bytes_of(v.type);
+      publish(
+          static_cast<uint32_t>(program_.stages[stage].first_published) + static_cast<uint32_t>(i),
+          v);
+    }
+    return x;
+  }
   Value y;
   y.buffer = {f.output.v + at.begin - f.begin};
   y.type = f.type;
@@ -577,6 +605,7 @@ TrainingProgram::Impl::Value TrainingProgram::Impl::play_forward(
     if (stage != UINT32_MAX) edges_to_views(stage, edges);
     Node n;
     n.kind = Node::Kind::region;
+    if (stage != UINT32_MAX) hold_externals(stage, f.holds, n, edges);
     n.instance = &at;
     n.stage = stage;
     n.input = x.buffer;
@@ -584,6 +613,35 @@ TrainingProgram::Impl::Value TrainingProgram::Impl::play_forward(
     y.node = add_node(edges, n);
   }
   return y;
+}
+
+void TrainingProgram::Impl::publish(uint32_t id, const Value& v) {
+  value(static_cast<int16_t>(id)) = {v, 1};
+}
+
+// The stage's graph holds these of its externals, and sends gradients to where they were made.
+void TrainingProgram::Impl::hold_externals(uint32_t stage, uint8_t held, Node& n,
+                                           Engine::Edges& edges) {
+  n.holds = held;
+  n.first_value = static_cast<uint32_t>(pass_) * static_cast<uint32_t>(program_.values);
+  const Stage& s = program_.stages[stage];
+  for (size_t e = 0; e < s.external.size(); ++e) {
+    if (s.external[e] < 0) continue;
+    SharedValue& v = value(s.external[e]);
+    if ((held >> e & 1) != 0) ++v.holders;
+    if (v.value.grad) edges[1 + e] = {v.value.node, 0};
+  }
+}
+
+// Bit e: nobody else holds external e any more.
+uint8_t TrainingProgram::Impl::let_go(const Node& n) {
+  uint8_t last = 0;
+  for (size_t e = 0; e < kExternals; ++e)
+    if ((n.holds >> e & 1) != 0 &&
+        --values_[n.first_value + static_cast<size_t>(program_.stages[n.stage].external[e])]
+                .holders == 0)
+      last = static_cast<uint8_t>(last | 1 << e);
+  return last;
 }
 
 // The caller's variable goes; the batch stays with the training loop, a cast of it with the root.
@@ -687,6 +745,8 @@ void TrainingProgram::Impl::exit(ModuleId m, Value& x, StageInstances& at) {
   if (m.v == 0) {
     for (BufferId b : root_locals_) host_.free(b);
     root_locals_.clear();
+    for (int16_t i = 1; i < program_.values; ++i)
+      if (SharedValue& v = value(i); v.holders > 0 && --v.holders == 0) host_.free(v.value.buffer);
   }
   const int32_t s = plan_.state_of[m.v];
   if (s < 0) return;
@@ -797,6 +857,12 @@ void TrainingProgram::Impl::run_stage(uint32_t index, Value& x) {
       if ((policies_[p].ignored || policies_[p].keeps_dtype) && o.param != o.stored) o.kept |= bit;
     }
   }
+  for (size_t e = 0; e < stage.external.size(); ++e)
+    if (stage.external[e] >= 0) {
+      const Value& v = value(stage.external[e]).value;
+      o.externals[e] = {v.buffer, v.type, v.numel * bytes_of(v.type), v.grad};
+    }
+  if (!cls.published.empty()) o.input_kept = true;
   for (const Step& step : cls.steps)
     if (step.what == Step::What::run && step.param[0] >= 0 &&
         uses_[shared(stage.first_param + static_cast<uint32_t>(step.param[0])).v] > 1)
@@ -827,6 +893,7 @@ void TrainingProgram::Impl::run_stage(uint32_t index, Value& x) {
     n.hooks = static_cast<Hooks*>(at.hooks.get());
     n.stage = index;
     n.rerun = o.recompute == Recompute::reentrant;
+    if (f.requires_grad) hold_externals(index, f.holds, n, edges);
     n.input = x.buffer;
     x.buffer = f.output;
     x.kept = false;
@@ -912,7 +979,7 @@ void TrainingProgram::Impl::accumulate(Grad& into, const Grad& g) {
     slice_grads_.push_back(g);
     return;
   }
-  const Buffer& b = host_.schedule().buffers[batch_.v];
+  const Buffer& b = host_.schedule().buffers[into.form.expanded ? batch_.v : into.buffer.v];
   Work w;
   w.bytes = 3 * b.bytes;
   w.name = "add";
@@ -984,9 +1051,13 @@ void TrainingProgram::Impl::execute(uint32_t n, Engine::Grads& in, Engine::Grads
       return;
     case Node::Kind::direct: {
       inside_ = node.hooks;
-      const Region::Backward b = node.region_of->backward({}, in[0].form, in[0].buffer);
+      const Region::Backward b =
+          node.region_of->backward({}, in[0].form, in[0].buffer, let_go(node));
       inside_ = nullptr;
       if (node.rerun) fsdp_.wait_for_leaves();
+      for (size_t e = 0; e < kExternals; ++e)
+        if (b.externals[e].gradient.valid())
+          out[1 + e] = {b.externals[e].gradient, b.externals[e].form};
       if (b.has_input_gradient) out[0] = {b.input_gradient, b.input_form};
       return;
     }
@@ -1029,15 +1100,17 @@ void TrainingProgram::Impl::execute(uint32_t n, Engine::Grads& in, Engine::Grads
   Shared& s = shared_[static_cast<size_t>(at.shared)];
   const GroupId group = node.stage == UINT32_MAX ? GroupId{} : group_of_stage_[node.stage];
   const GradModes modes{mode_of(group), ignored_mode_};
+  const uint8_t last = node.stage == UINT32_MAX ? uint8_t{0} : let_go(node);
   size_t v = 0;
-  while (v < s.variants.size() &&
-         !(s.variants[v].modes == modes && s.variants[v].form == in[0].form))
+  while (v < s.variants.size() && !(s.variants[v].modes == modes && s.variants[v].last == last &&
+                                    s.variants[v].form == in[0].form))
     ++v;
   if (v == s.variants.size()) {
     Shared::Variant variant;
     variant.modes = modes;
     variant.form = in[0].form;
-    variant.code = s.region->backward(modes, in[0].form, in[0].buffer);
+    variant.last = last;
+    variant.code = s.region->backward(modes, in[0].form, in[0].buffer, last);
     s.variants.push_back(std::move(variant));
   }
   Shared::Variant& variant = s.variants[v];
@@ -1069,6 +1142,9 @@ void TrainingProgram::Impl::execute(uint32_t n, Engine::Grads& in, Engine::Grads
   if (b.has_input_gradient)
     out[0] = {b.passes_gradient ? in[0].buffer : BufferId{b.input_gradient.v + begin - b.begin},
               b.input_form};
+  for (size_t e = 0; e < kExternals; ++e)
+    if (b.externals[e].gradient.valid())
+      out[1 + e] = {BufferId{b.externals[e].gradient.v + begin - b.begin}, b.externals[e].form};
 }
 
 // The root has returned `x`, which head and loss take slices of. The first slice, whose head runs last
@@ -1150,6 +1226,7 @@ TrainingProgram::Impl::Value TrainingProgram::Impl::forward(int64_t passes) {
   seen_.assign(model_.params.size(), 0);
   input_grad_ = {};
   views_.assign(views_.size(), Engine::kNone);
+  values_.assign(passes_.size() * static_cast<size_t>(program_.values), {});
   fsdp_.set_grad_enabled(grad_enabled_);
 
   host_.alloc(batch_);
@@ -1202,6 +1279,7 @@ TrainingProgram::Impl::Value TrainingProgram::Impl::forward(int64_t passes) {
   Value total;
   for (pass_ = 0; pass_ < static_cast<size_t>(passes); ++pass_) {
     x = batch;
+    value(0).value = batch;
     whole_ = {};
     Value loss;  // of the slices so far
     for (uint32_t i = 1; i < program_.stages.size(); ++i) {
@@ -1209,7 +1287,17 @@ TrainingProgram::Impl::Value TrainingProgram::Impl::forward(int64_t passes) {
       ancestors_to(stage);
       if (stage.slices && stage.chunk == 0) begin_slices(stage, x);
       if (stage.slices) x = slice(stage, whole_);
-      run_stage(i, x);
+      if (stage.source >= 0) {
+        Value y = value(stage.source).value;
+        run_stage(i, y);
+        if (stage.becomes >= 0)
+          publish(static_cast<uint32_t>(stage.becomes), y);
+        else
+          x = y;
+      } else {
+        run_stage(i, x);
+        if (stage.becomes >= 0) publish(static_cast<uint32_t>(stage.becomes), x);
+      }
       if (stage.adds_loss)
         x = loss = add_losses(stage.chunk > 0 ? &loss : nullptr, x, passes_[pass_].stages[i].sum);
     }
@@ -1242,6 +1330,7 @@ void TrainingProgram::Impl::discard_graph(uint32_t n) {
     if (node.kind == Node::Kind::direct) node.region_of->discard(keeps_input);
     if (node.kind != Node::Kind::region) continue;
     if (keeps_input) root_input_unsaved_ = true;
+    if (node.stage != UINT32_MAX) let_go(node);
     Shared& s = shared_[static_cast<size_t>(node.instance->shared)];
     std::unique_ptr<Region::Backward>& gone = s.discard[keeps_input ? 1 : 0];
     if (!gone) gone = std::make_unique<Region::Backward>(s.region->discard(keeps_input));

@@ -7,6 +7,13 @@ namespace {
 
 using nlohmann::json;
 
+Reader probability(const char* key, double& to) {
+  return [key, &to](const json& v) {
+    if (!v.is_number() || v < 0 || v >= 1) skip(key, v);
+    to = v.get<double>();
+  };
+}
+
 void add_llama(Readers& readers, Architecture& a) {
   readers["ffn"] = number("model.ffn", a.ffn, 1, kMostFfn);
   readers["kv_heads"] = number("model.kv_heads", a.kv_heads, 1, kMostHeads);
@@ -18,11 +25,24 @@ void add_llama(Readers& readers, Architecture& a) {
       "model.rope", a.rope,
       {{"none", RopeForm::none}, {"complex", RopeForm::complex}, {"hf", RopeForm::hf}});
   readers["repeat_kv"] = truth("model.repeat_kv", a.repeat_kv);
+  readers["experts"] = number("model.experts", a.experts, 0, kMostParameters);
+  readers["topk"] = number("model.topk", a.topk, 1, kMostParameters);
+}
+
+void add_t5(Readers& readers, Architecture& a) {
+  readers["ffn"] = number("model.ffn", a.ffn, 1, kMostFfn);
+  readers["head_dim"] = number("model.head_dim", a.head_dim, 1, kMostHeads);
+  readers["dropout"] = probability("model.dropout", a.dropout);
 }
 
 void add_gpt2(Readers& readers, Architecture& a) {
   readers["positions"] = number("model.positions", a.max_positions, 1, kMostFeatures);
   readers["ffn"] = number("model.ffn", a.ffn, 1, kMostFfn);
+  readers["dropout"] = probability("model.dropout", a.dropout);
+  readers["bias"] = [&a](const json& v) { a.no_bias = !flag("model.bias", v); };
+  readers["gelu"] = [](const json& v) {
+    if (v != "none" && v != "tanh") skip("model.gelu", v);
+  };
 }
 
 void read_model(const json& m, Scenario& s) {
@@ -30,18 +50,24 @@ void read_model(const json& m, Scenario& s) {
   Architecture& a = s.model;
   a.naming = Naming::recorder_memory;
   a.name = a.model_type = word("kind", m, "llama");
-  choice<Family>("model.kind", a.family,
-                 {{"llama", Family::llama}, {"gpt2", Family::gpt2}})(json(a.name));
-  const bool llama = a.family == Family::llama;
+  choice<Family>(
+      "model.kind", a.family,
+      {{"llama", Family::llama}, {"gpt2", Family::gpt2}, {"t5", Family::t5}})(json(a.name));
+  const bool llama = a.family == Family::llama, t5 = a.family == Family::t5;
   a.tied = !llama;
   Readers readers{{"kind", nothing()},
                   {"hidden", number("model.hidden", a.hidden, 1, kMostHidden)},
                   {"layers", number("model.layers", a.layers, 1, kMostBlocks)},
                   {"heads", number("model.heads", a.heads, 1, kMostHeads)},
                   {"vocab", number("model.vocab", a.vocab, 1, kMostFeatures)},
+                  {"attention", choice<AttentionForm>("model.attention", a.attention,
+                                                      {{"sdpa", AttentionForm::sdpa},
+                                                       {"eager", AttentionForm::eager}})},
                   {"tied", truth("model.tied", a.tied)}};
   if (llama)
     add_llama(readers, a);
+  else if (t5)
+    add_t5(readers, a);
   else
     add_gpt2(readers, a);
   read("model.", m, readers);
@@ -53,8 +79,12 @@ void read_model(const json& m, Scenario& s) {
   required("layers", a.layers > 0);
   required("vocab", a.vocab > 0);
   required("heads", a.heads > 0 && (a.head_dim > 0 || a.hidden % a.heads == 0));
-  if (a.head_dim == 0) a.head_dim = a.hidden / a.heads;
+  if (a.head_dim == 0) a.head_dim = t5 ? 64 : a.hidden / a.heads;
   if (a.kv_heads == 0) a.kv_heads = a.heads;
+  if (t5) {
+    required("ffn", a.ffn > 0);
+    return;
+  }
   if (!llama) {
     required("positions", a.max_positions > 0);
     if (a.ffn == 0) a.ffn = 4 * a.hidden;
@@ -174,6 +204,13 @@ void read_memory_case(const json& c, RecordedProgram& r) {
                        {"every_2", Mode::every_k},
                        {"selective_op", Mode::selective_op}})(v);
          t.checkpointing.every = 2;
+       }},
+      {"sdpa",
+       [&](const json& v) {
+         if (unset(v)) return;
+         choice<Sdpa>(
+             "sdpa", s.model.sdpa,
+             {{"flash", Sdpa::flash}, {"efficient", Sdpa::efficient}, {"math", Sdpa::math}})(v);
        }},
       {"float_logits", truth("float_logits", t.float_logits)},
       {"labels", truth("labels", t.loss.labels)},

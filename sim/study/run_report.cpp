@@ -67,6 +67,14 @@ ModelFacts model_facts(const Scenario& scenario, const Model& model) {
   f.mfu_definition = decoder ? "6 (N - embedding) + 12 layers heads head_dim seq_len FLOPs a token "
                                "over the dense peak of the compute type (torchtitan)"
                              : "6 N FLOPs a row over the dense peak of the compute type";
+  if (model.architecture.experts > 0)
+    f.mfu_definition =
+        "6 (N of a token's experts - embedding) + 12 layers heads head_dim seq_len "
+        "FLOPs a token over the dense peak of the compute type";
+  if (model.architecture.family == Family::t5)
+    f.mfu_definition =
+        "6 (N - embedding) + 36 layers heads head_dim seq_len FLOPs a token of source "
+        "and target over the dense peak of the compute type";
   return f;
 }
 

@@ -38,7 +38,9 @@ TEST(ModelConfig, PresetsHaveThePublishedNumberOfParameters) {
       {"llama-3-8b", 8'030'261'248},   {"llama-3.1-405b", 405'853'388'800},
       {"llama-3.2-1b", 1'235'814'400}, {"mistral-7b-v0.3", 7'248'023'552},
       {"qwen2.5-7b", 7'615'616'512},   {"qwen3-0.6b", 596'049'920},
-      {"qwen3-8b", 8'190'735'360}};
+      {"qwen3-8b", 8'190'735'360},     {"mixtral-8x7b", 46'702'792'704},
+      {"gemma-7b", 8'537'680'896},     {"mpt-7b", 6'649'286'656},
+      {"t5-base", 222'903'552}};
   EXPECT_EQ(model_presets().size(), totals.size());
   for (const auto& [name, total] : totals)
     EXPECT_EQ(build_model(preset(name)).numel(), total) << name;
@@ -93,9 +95,10 @@ TEST(ModelConfig, Defaults) {
 }
 
 TEST(ModelConfig, Refusals) {
-  EXPECT_EQ(error_of(R"({"model_type": "mixtral"})"),
-            "config.json:1:16: error: model_type: expected a model_type that this build knows, got "
-            "'mixtral'\n  hint: known are gpt2, llama, mistral, qwen2, qwen3");
+  EXPECT_EQ(
+      error_of(R"({"model_type": "falcon"})"),
+      "config.json:1:16: error: model_type: expected a model_type that this build knows, got "
+      "'falcon'\n  hint: known are gemma, gpt2, llama, mistral, mixtral, mpt, qwen2, qwen3, t5");
   EXPECT_EQ(error_of("{\"model_type\": \"llama\",\n  \"vocab_size\": 1e30}"),
             "config.json:2:17: error: vocab_size: expected a whole number from 1 to 16777216, got "
             "'1e30', which is too large");
