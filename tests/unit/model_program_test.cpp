@@ -73,10 +73,12 @@ Block block_of(const Architecture& a, DType type, int64_t batch, int64_t seq) {
   struct Tensor {
     int id = -1;
     Bytes bytes = 0;
+    DType type = DType::fp32;
   };
   std::vector<Tensor> slots(static_cast<size_t>(cls.slots));
   int next = 0;
-  slots[0] = {next++, bytes_of(type) * batch * seq * a.hidden};
+  slots[0] = {next++, bytes_of(type) * batch * seq * a.hidden, type};
+  for (int e = 1; e <= cls.externals; ++e) slots[static_cast<size_t>(e)] = {next++, 0, type};
   std::set<int> kept;
   const auto keep = [&](const Tensor& t) {
     if (kept.insert(t.id).second) out.kept += t.bytes;
@@ -84,18 +86,32 @@ Block block_of(const Architecture& a, DType type, int64_t batch, int64_t seq) {
   for (const Step& s : cls.steps) {
     if (s.what != Step::What::run) continue;
     OpContext x;
-    x.in = {type, type, type};
-    x.in_grad = {true, true, true};
+    for (int i = 0; i < 3; ++i) {
+      if (s.in[i] < 0) continue;
+      x.in[i] = slots[static_cast<size_t>(s.in[i])].type;
+      x.in_grad[i] = s.in[i] == 0 || s.in[i] > cls.externals;
+    }
+    OpShape shape = s.shape;
+    if (s.op == OpKind::cast) {
+      const Tensor& from = slots[static_cast<size_t>(s.in[0])];
+      if (s.in[1] >= 0) shape.to = slots[static_cast<size_t>(s.in[1])].type;
+      shape.in = from.bytes / bytes_of(from.type);
+      if (shape.to == from.type) {
+        slots[static_cast<size_t>(s.out[0])] = from;
+        continue;
+      }
+    }
     x.param = type;
+    x.has_bias = s.param[1] >= 0;
     x.param_grad = s.param[0] >= 0;
-    const OpCode code = op_code(s.op, s.shape, x);
+    const OpCode code = op_code(s.op, shape, x);
     count(code.forward, out.forward);
     count(code.backward, out.backward);
     for (const OpAction& f : code.forward) out.forward_flops += f.flops;
     for (const OpAction& b : code.backward) out.backward_flops += b.flops;
     std::map<int, Tensor> made;
     for (const OpAction& f : code.forward)
-      if (f.act == Act::alloc && !f.workspace) made[f.slot] = {next++, f.bytes};
+      if (f.act == Act::alloc && !f.workspace) made[f.slot] = {next++, f.bytes, code.out};
     if (code.aliases_input)
       for (int i = 0; i < code.outputs; ++i) made[i] = slots[static_cast<size_t>(s.in[0])];
     for (uint8_t v : code.saved)
