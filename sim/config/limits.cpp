@@ -36,8 +36,9 @@ Sizes sizes_of(const Scenario& s) {
       const double sides = a.family == Family::t5 ? 2 : 1;
       const double mixture = static_cast<double>(std::max<int64_t>(1, a.experts));
       const double vocab = static_cast<double>(a.vocab);
-      out.parameters = 2 * vocab * h + static_cast<double>(a.max_positions) * h +
-                       sides * layers * (4 * sides * heads * h + mixture * 3 * h * f + 8 * (h + heads + f)) + h;
+      out.parameters =
+          2 * vocab * h + static_cast<double>(a.max_positions) * h +
+          sides * layers * (4 * sides * heads * h + mixture * 3 * h * f + 8 * (h + heads + f)) + h;
       out.widest = 16 * (h + heads) + 8 * f + vocab / layers * 4;
       out.attention = 4 * seq * heads;
       out.tokens = rows * seq;
