@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs every scenario: tests/scenarios/run_all.sh SHARDSIM FOLDER...
-# Each *.yaml must run and explain, its step time must be a finite number above 0, and running it
-# again must give the same bits.
+# Each *.yaml must run and explain, its step time must be a finite number above 0 (or it runs out of
+# memory, and its first line says so), and running it again must give the same bits.
 set -euo pipefail
 program=$1; shift
 work=$(mktemp -d)
@@ -21,7 +21,9 @@ for folder in "$@"; do
     "$program" run "$scenario" --format json >"$work/b" 2>/dev/null
     cmp -s "$work/a" "$work/b" || problem "$scenario" "two runs differ"
     seconds=$(sed -n 's/^  "step_time_s": \([0-9.e+-]*\),\{0,1\}$/\1/p' "$work/a")
-    if [[ -z $seconds ]] || ! awk -v t="$seconds" 'BEGIN { exit !(t > 0 && t < 1e6) }'; then
+    if grep -q '^ *"oom": true' "$work/a"; then
+      head -1 "$scenario" | grep -q 'out of memory' || problem "$scenario" "runs out of memory"
+    elif [[ -z $seconds ]] || ! awk -v t="$seconds" 'BEGIN { exit !(t > 0 && t < 1e6) }'; then
       problem "$scenario" "step_time_s is '$seconds'"
     fi
     "$program" explain "$scenario" >/dev/null 2>"$work/log" ||

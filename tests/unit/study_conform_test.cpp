@@ -85,9 +85,11 @@ TEST(StudyConform, RecordingsAreExact) {
     EXPECT_EQ(failing(c), "") << name << (c.differences.empty() ? "" : "\n" + c.differences[0]);
     // Nothing is null: each of these holds all.
     EXPECT_TRUE(c.shapes && c.order && c.streams && c.waits && c.host_waits && c.oom) << name;
-    EXPECT_TRUE(c.timeline_error && c.allocated_error && c.peak_error && c.active_error &&
-                c.reserved_error)
-        << name;
+    EXPECT_TRUE(c.timeline_error) << name;
+    // Memory of DDP's reducer on the legacy backend is not compared (spec/conform).
+    const bool compares_memory = !name.starts_with("ddp/random_61");
+    for (const auto& error : {c.allocated_error, c.peak_error, c.active_error, c.reserved_error})
+      EXPECT_EQ(error.has_value(), compares_memory) << name;
     EXPECT_FALSE(c.allocator) << name;
   }
 }
