@@ -474,6 +474,11 @@ void refuse_combinations(const Map& map, const Architecture& model, const Traini
     map.at("precision")
         .fail("parameters that stay whole compute in the type they are stored in",
               "storage and autocast are the keys of precision here");
+  if (is_zero(t.strategy) && model.family == Family::stack && t.input_dtype != DType::bf16) {
+    const std::string what = "DeepSpeed computes in bf16, which a linear's input has to be in";
+    if (map.has("input_dtype")) map.at("input_dtype").fail(what, "write input_dtype: bf16");
+    map.at("strategy").fail(what, "add input_dtype: bf16 to training");
+  }
   if (t.strategy != Strategy::ddp && !model.buffers.empty())
     map.at("strategy")
         .fail("this build plays a stack's buffers with strategy ddp only",
@@ -558,9 +563,9 @@ Training read_training(const Value& value, const Architecture& model, int64_t wo
     read_wrap(*v, model, training.mesh, training.wrap, training.fsdp2);
   if (const std::optional<Value> v = map.find("fsdp2"))
     read_fsdp2(*v, training.mesh, training.fsdp2);
-  if (keeps_parameters_whole(training.strategy) && training.mesh.replicate > 1)
-    map.at("mesh").fail("parameters stay whole on every rank: there is nothing to shard",
-                        "leave mesh out; gradients are reduced over all GPUs");
+  if (keeps_parameters_whole(training.strategy) && map.has("mesh"))
+    map.fail_key("mesh", "parameters stay whole on every rank: there is nothing to shard",
+                 "leave mesh out; gradients are reduced over all GPUs");
   if (const std::optional<Value> v = map.find("fsdp1")) read_fsdp1(*v, training.fsdp1);
   if (const std::optional<Value> v = map.find("ddp")) read_ddp(*v, training, training.ddp);
   if (const std::optional<Value> v = map.find("precision")) read_precision(*v, training.precision);

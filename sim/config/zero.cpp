@@ -82,30 +82,38 @@ void refuse_around(const Map& map, const Training& t) {
     strategy.fail("this build plays DeepSpeed with PyTorch 2.15 only", "leave pytorch out");
   if (t.mesh.replicate > 1)
     map.at("mesh").fail("DeepSpeed's ZeRO shards over all ranks", "leave replicate at 1");
-  const Precision& p = t.precision;
-  if (p.storage == DType::fp16 || (p.compute && *p.compute != DType::bf16) || p.reduce || p.output)
-    map.at("precision")
-        .fail(
-            "this build plays DeepSpeed with bf16 enabled: computed and reduced in bf16, the "
-            "master weights in fp32",
-            "storage is the type that the model is made in, fp32 or bf16; leave the others out");
-  if (t.clip_grad_norm > 0)
-    map.at("optimizer")
-        .fail("clip_grad_norm is not DeepSpeed's",
-              "DeepSpeed: \"'max_grad_norm' is not supported as an optimizer parameter, please "
-              "switch to using the deepspeed parameter 'gradient_clipping'\"; set "
-              "zero.gradient_clipping");
+  if (map.has("precision")) {
+    const Map precision(map.at("precision"), Map::any_key);
+    for (std::string_view key : {"compute", "reduce", "output", "cast_forward_inputs", "keep",
+                                 "autocast", "autocast_backward"})
+      if (precision.has(key))
+        precision.fail_key(key,
+                           "this build plays DeepSpeed with bf16 enabled: computed and reduced in "
+                           "bf16, the master weights in fp32",
+                           "storage is the type that the model is made in; leave the others out");
+    if (t.precision.storage == DType::fp16)
+      precision.at("storage").fail("this build plays models made in fp32 or bf16 with DeepSpeed");
+  }
   const Optimizer& o = t.optimizer;
-  if (o.name == Optimizer::Name::sgd)
-    map.at("optimizer")
-        .fail("sgd is not one of DeepSpeed's ZeRO optimizers",
-              "DeepSpeed: \"You are using an untested ZeRO Optimizer. Please add "
-              "<\"zero_allow_untested_optimizer\": true> in the configuration file to use it.\"; "
-              "adamw and adam are tested");
-  if (o.name == Optimizer::Name::none || !o.set_to_none)
-    map.at("optimizer")
-        .fail("DeepSpeed's step has an optimizer and drops the gradients",
-              "adamw or adam, without zero_grad");
+  if (map.has("optimizer")) {
+    const Map optimizer(map.at("optimizer"), Map::any_key);
+    if (t.clip_grad_norm > 0)
+      optimizer.fail_key(
+          "clip_grad_norm", "it is not DeepSpeed's",
+          "DeepSpeed: \"'max_grad_norm' is not supported as an optimizer parameter, please "
+          "switch to using the deepspeed parameter 'gradient_clipping'\"; set "
+          "zero.gradient_clipping");
+    if (o.name == Optimizer::Name::sgd)
+      optimizer.at("name").fail(
+          "sgd is not one of DeepSpeed's ZeRO optimizers",
+          "DeepSpeed: \"You are using an untested ZeRO Optimizer. Please add "
+          "<\"zero_allow_untested_optimizer\": true> in the configuration file to use it.\"; "
+          "adamw and adam are tested");
+    if (o.name == Optimizer::Name::none)
+      optimizer.at("name").fail("DeepSpeed's step has an optimizer", "adamw or adam");
+    if (!o.set_to_none)
+      optimizer.at("zero_grad").fail("DeepSpeed's step drops the gradients", "leave it out");
+  }
   if (t.checkpointing.reentrant)
     map.at("activation_checkpointing").fail("this build plays reentrant checkpoints without ZeRO");
   if (t.strategy == Strategy::zero3 && !t.checkpointing.part.empty())

@@ -1,7 +1,10 @@
 #include "sim/plan/zero_partition.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
+#include <queue>
+#include <utility>
 
 namespace shardsim {
 
@@ -12,12 +15,16 @@ std::vector<std::vector<uint32_t>> partition_parameters(std::span<const int64_t>
   std::stable_sort(largest_first.begin(), largest_first.end(),
                    [&](uint32_t a, uint32_t b) { return numels[a] > numels[b]; });
   std::vector<std::vector<uint32_t>> parts(static_cast<size_t>(ranks));
-  std::vector<int64_t> sizes(parts.size(), 0);
+  // Elements so far and rank: the least first, the lowest rank where several have as few.
+  using Load = std::pair<int64_t, uint32_t>;
+  std::vector<Load> empty;
+  for (uint32_t r = 0; r < parts.size(); ++r) empty.emplace_back(0, r);
+  std::priority_queue<Load, std::vector<Load>, std::greater<>> least({}, std::move(empty));
   for (uint32_t i : largest_first) {
-    const auto least =
-        static_cast<size_t>(std::min_element(sizes.begin(), sizes.end()) - sizes.begin());
-    parts[least].push_back(i);
-    sizes[least] += numels[i];
+    const auto [size, rank] = least.top();
+    least.pop();
+    parts[rank].push_back(i);
+    least.emplace(size + numels[i], rank);
   }
   return parts;
 }
