@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <map>
 #include <tuple>
 
@@ -40,21 +39,6 @@ std::string example_of(const Diff& d, const ExposedChange& x) {
   const size_t side = x.time[0] > x.time[1] ? 0 : 1;
   return fmt::format("most at {}, {}{} ({}: {})", unit_name(d, x.unit), change.ps > 0 ? "+" : "",
                      duration(change), side == 0 ? "A" : "B", held_text(d, x.hold[side]));
-}
-
-// "layers.12.mlp" is "layers.*.mlp".
-std::string pattern_of(const std::string& name) {
-  std::string out;
-  bool inside = false;
-  for (const char c : name) {
-    const bool digit = std::isdigit(static_cast<unsigned char>(c)) != 0;
-    // Part of a word, as in "w1" or "ln_1", a digit is no index.
-    const bool index = digit && (inside || out.empty() || out.back() == '.');
-    if (!index) out += c;
-    if (index && !inside) out += '*';
-    inside = index;
-  }
-  return out;
 }
 
 template <class Row, class Key, class Merge>
@@ -104,11 +88,11 @@ Diff fold(const Diff& d) {
   // A pattern with one name keeps it.
   std::map<std::string, std::vector<int>> patterns;
   for (size_t u = 0; u < d.units.size(); ++u)
-    patterns[pattern_of(d.units[u].name)].push_back(static_cast<int>(u));
+    patterns[folded_name(d.units[u].name)].push_back(static_cast<int>(u));
   std::vector<int> to(d.units.size());
   out.units.clear();
   for (size_t u = 0; u < d.units.size(); ++u) {
-    const std::string pattern = pattern_of(d.units[u].name);
+    const std::string pattern = folded_name(d.units[u].name);
     const std::vector<int>& members = patterns[pattern];
     if (members.front() != static_cast<int>(u)) {
       to[u] = to[static_cast<size_t>(members.front())];

@@ -11,15 +11,30 @@
 namespace shardsim {
 namespace {
 
-// The cause and work that hold most of the exposed time.
+// The cause and work that hold most of the exposed time; works that differ by a layer's number only
+// are one, and a pattern with one name keeps it.
 std::string main_reason(const std::vector<Exposed>& exposed) {
-  std::map<std::pair<std::string, Cause>, Time> sums;
-  for (const Exposed& e : exposed) sums[{e.waiting_on, e.cause}] += e.duration;
-  const auto most = std::max_element(
-      sums.begin(), sums.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-  if (most == sums.end()) return "";
-  return fmt::format("most of it ({}) waits on {}, cause {}", duration(most->second),
-                     most->first.first, name_of(most->first.second));
+  struct Part {
+    Time time;
+    std::string name;
+  };
+  std::map<std::pair<std::string, Cause>, Part> parts;
+  Time all;
+  for (const Exposed& e : exposed) {
+    const std::string pattern = folded_name(e.waiting_on);
+    Part& part = parts[{pattern, e.cause}];
+    part.name = part.time.ps == 0 || part.name == e.waiting_on ? e.waiting_on : pattern;
+    part.time += e.duration;
+    all += e.duration;
+  }
+  const auto most = std::max_element(parts.begin(), parts.end(), [](const auto& a, const auto& b) {
+    return a.second.time < b.second.time;
+  });
+  if (most == parts.end()) return "";
+  const auto& [time, name] = most->second;
+  return fmt::format("{} ({}) waits on {}, cause {}",
+                     2 * time.ps > all.ps ? "most of it" : "the largest part", duration(time), name,
+                     name_of(most->first.second));
 }
 
 void verdict(Lines& out, const MemoryReport& m) {

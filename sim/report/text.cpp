@@ -1,6 +1,7 @@
 #include "sim/report/text.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 
 namespace shardsim {
@@ -10,6 +11,20 @@ std::string duration(Time t) {
   if (std::abs(us) >= 1e6) return fmt::format("{:.3f} s", us * 1e-6);
   if (std::abs(us) >= 1e3) return fmt::format("{:.3f} ms", us * 1e-3);
   return fmt::format("{:.1f} us", us);
+}
+
+std::string folded_name(const std::string& name) {
+  std::string out;
+  bool inside = false;
+  for (const char c : name) {
+    const bool digit = std::isdigit(static_cast<unsigned char>(c)) != 0;
+    // Part of a word, as in "w1" or "ln_1", a digit is no index.
+    const bool index = digit && (inside || out.empty() || out.back() == '.');
+    if (!index) out += c;
+    if (index && !inside) out += '*';
+    inside = index;
+  }
+  return out;
 }
 
 std::string decimal_bytes(Bytes n) {

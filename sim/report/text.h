@@ -19,6 +19,8 @@ std::string duration(Time t);
 std::string grouped(int64_t n);
 // In powers of 1000, as accounts on paper are: decimal_bytes(36,750,000,000) is "36.75 GB".
 std::string decimal_bytes(Bytes n);
+// Names that differ by the numbers of modules only are one: "layers.12.mlp" is "layers.*.mlp".
+std::string folded_name(const std::string& name);
 double percent(Time part, Time whole);  // 0 of nothing
 std::string csv_field(const std::string& text);
 // Rows of cells as lines with columns under each other, two spaces in front and between; `align`
