@@ -86,9 +86,8 @@ int run(const RunOptions& options, const Context& context) {
   if (std::string note = nccl_backend_note(scenario, report); !note.empty())
     report.notes.push_back(std::move(note));
   if (!s.steady && !s.trace.out_of_memory)
-    fmt::print(stderr,
-               "note: {} steps did not reach a steady state; options.max_steps plays more\n",
-               s.steps);
+    fmt::print(stderr, "note: {}: {} did not reach a steady state; options.max_steps plays more\n",
+               scenario.name, s.steps == 1 ? "1 step" : fmt::format("{} steps", s.steps));
   if (!options.trace.empty())
     write_file(context, options.trace, trace_text(options, scenario, s, report));
   if (!options.graph.empty())

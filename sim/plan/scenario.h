@@ -357,7 +357,7 @@ enum class MemoryLevel : uint8_t {
 };
 
 struct Options {
-  int64_t max_steps = 4;
+  int64_t max_steps = 6;
   MemoryLevel memory = MemoryLevel::live;
 };
 

@@ -37,9 +37,10 @@ Diff compare(const CompareSide& a, const CompareSide& b) {
   Diff d = diff(sides[0], sides[1]);
   for (size_t i = 0; i < 2; ++i)
     if (!simulations[i].steady && d.timed[i])
-      d.notes.push_back(fmt::format(
-          "{} {} of {} did not reach a steady state; options.max_steps plays more",
-          simulations[i].steps, simulations[i].steps == 1 ? "step" : "steps", i == 0 ? "A" : "B"));
+      d.notes.push_back(
+          fmt::format("{} {} of {}, {}, did not reach a steady state; options.max_steps plays more",
+                      simulations[i].steps, simulations[i].steps == 1 ? "step" : "steps",
+                      i == 0 ? "A" : "B", from[i]->file));
   return d;
 }
 

@@ -148,7 +148,7 @@ TEST(ScenarioConfig, Defaults) {
   EXPECT_EQ(s.training.optimizer.implementation, Optimizer::Implementation::foreach);
   EXPECT_TRUE(s.training.optimizer.set_to_none);
   EXPECT_EQ(s.cost.model, CostChoice::Model::roofline);
-  EXPECT_EQ(s.options.max_steps, 4);
+  EXPECT_EQ(s.options.max_steps, 6);
 }
 
 // fully_shard reads 1 as False and the whole group as True.
