@@ -133,6 +133,8 @@ std::string on_paper(const LedgerOptions& o, Format format) {
   out.text(aligned(rows, "lrrrrrr"));
   out.add("");
   out.text(deepspeed_table(setup));
+  if (setup.largest_layer == 0)
+    out.add("  zero3: --largest-layer gives its estimate, which needs that layer's parameters");
   return out.take();
 }
 

@@ -90,7 +90,8 @@ Table strategies() {
   table.add(
       {"zero1", "2.15",
        "DeepSpeed 0.19.8, stage 1: optimizer state in equal parts, gradients reduced after the "
-       "last micro-batch"});
+       "last micro-batch; with zero.implementation: torch (2.7, 2.15) ZeroRedundancyOptimizer over "
+       "DDP, whole parameters' state on one rank each"});
   table.add(
       {"zero2", "2.15", "DeepSpeed 0.19.8, stage 2: gradients too, reduced in each backward"});
   table.add({"zero3", "2.15",
