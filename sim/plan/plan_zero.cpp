@@ -64,16 +64,16 @@ void group_by_module(const Model& model, const Training& t, Plan& plan) {
     g.modules = {ModuleId{m}};
     g.ranks = n;
     g.state = static_cast<uint32_t>(plan.states.size() - 1);
-    for (uint32_t i = x.first_param; i < x.first_param + x.own_params; ++i) {
-      if (model.params[i].alias.valid()) continue;
+    for (ParamId p : fetched_with(model, {m})) {
+      if (model.params[p.v].alias.valid()) continue;
       ShardedParam q;
-      q.id = {i};
-      q.numel = model.params[i].shape.numel();
+      q.id = p;
+      q.numel = model.params[p.v].shape.numel();
       q.shard = ceil_div(q.numel, n);
       q.local = std::min(q.shard, q.numel);
       g.numel += q.numel;
       g.shard += q.shard;
-      plan.group_of_param[i] = static_cast<int32_t>(plan.groups.size());
+      plan.group_of_param[p.v] = static_cast<int32_t>(plan.groups.size());
       g.params.push_back(q);
     }
     if (g.params.empty()) continue;
@@ -83,6 +83,17 @@ void group_by_module(const Model& model, const Training& t, Plan& plan) {
 }
 
 }  // namespace
+
+std::vector<ParamId> fetched_with(const Model& model, ModuleId m) {
+  std::vector<ParamId> out;
+  const auto own = [&](const Module& x) {
+    for (uint32_t i = x.first_param; i < x.first_param + x.own_params; ++i) out.push_back({i});
+  };
+  own(model.modules[m.v]);
+  for (uint32_t c = m.v + 1; c < model.modules[m.v].end; c = model.modules[c].end)
+    if (model.modules[c].kind == Module::Kind::parameter_list) own(model.modules[c]);
+  return out;
+}
 
 std::vector<uint32_t> round_robin_order(uint32_t count, int64_t ranks) {
   std::vector<uint32_t> order;

@@ -23,6 +23,11 @@ namespace shardsim {
 // module, whose hooks fetch.
 Plan build_plan_zero(const Model& model, const Training& training);
 
+// Stage 3: the parameters that a module's hooks gather and release: its own, and those of the
+// ParameterLists right below it, which have no forward: a use inside the module's makes them external
+// parameters of it (register_external_parameter, ZeROOrderedDict.__getitem__).
+std::vector<ParamId> fetched_with(const Model& model, ModuleId m);
+
 struct ZeroFlat {
   std::vector<uint32_t> order;   // places in the buffer: which parameter stands there
   std::vector<int64_t> offsets;  // by parameter

@@ -33,10 +33,9 @@ Zero3::Zero3(Host& host, const Model& model, const Plan& plan, const Training& t
     if (persists[i]) persistent_.push_back(all_[i]);
   }
   for (const ShardState& s : plan.states) {
-    const Module& m = model.modules[s.modules[0].v];
     std::vector<ParamId>& own = owned_.emplace_back();
-    for (uint32_t i = m.first_param; i < m.first_param + m.own_params; ++i)
-      own.push_back(model.params[i].alias.valid() ? model.params[i].alias : ParamId{i});
+    for (ParamId p : fetched_with(model, s.modules[0]))
+      own.push_back(model.params[p.v].alias.valid() ? model.params[p.v].alias : p);
     std::sort(own.begin(), own.end(), [](ParamId a, ParamId b) { return a.v < b.v; });
   }
   // _create_fp16_sub_groups: a sub-group closes with the parameter that fills it.

@@ -55,5 +55,25 @@ TEST(ZeroPersistence, ThresholdsOfParameterAndModel) {
   EXPECT_EQ(persistent_parameters(Sizes{6, 6, 4}, 10, 10), (std::vector<bool>{true, false, true}));
 }
 
+// A ParameterList has no forward, so its parameters are fetched by the module that uses them: on 4
+// ranks 3 and 5 elements are parts of 1 and 2.
+TEST(ZeroPlan, ParameterListsAreFetchedByTheModuleAroundThem) {
+  Architecture a;
+  a.family = Family::bag;
+  a.hidden_size = 8;
+  a.bag_blocks = {{{3}, {5}}, {{4}}};
+  const Model model = build_model(a);
+  Training t;
+  t.strategy = Strategy::zero3;
+  t.mesh.shard = 4;
+  const Plan plan = build_plan_zero(model, t);
+  ASSERT_EQ(plan.groups.size(), 2u);
+  EXPECT_EQ(plan.groups[0].name(model), "layers.0");
+  EXPECT_EQ(plan.groups[0].numel, 8);
+  EXPECT_EQ(plan.groups[0].shard, 3);
+  EXPECT_EQ(plan.groups[1].name(model), "layers.1");
+  EXPECT_EQ(plan.group_of_param, (std::vector<int32_t>{0, 0, 1}));
+}
+
 }  // namespace
 }  // namespace shardsim
