@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <string_view>
 #include <utility>
 
 #include "sim/plan/plan_zero.h"
+#include "sim/report/ledger.h"
 
 namespace shardsim {
 
@@ -56,9 +56,7 @@ std::vector<int64_t> reduce_buckets(const Schedule& schedule) {
   schedule.for_each_of_last_step([&](const Instr& in, const Segment&) {
     if (in.kind != Kind::Launch) return;
     const Work& w = schedule.works[in.a];
-    const std::string_view name = w.name;
-    if (name == "all_reduce" || name == "reduce" || name == "reduce_scatter")
-      out.push_back(w.bytes / bytes_of(w.dtype));
+    if (is_collective(w.kind) && reduces_gradients(w)) out.push_back(w.bytes / bytes_of(w.dtype));
   });
   return out;
 }

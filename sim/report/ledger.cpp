@@ -153,7 +153,7 @@ class Accountant {
     const Held held = fold(Walk(schedule_, plan_.groups.size()).end_of_backward());
     LedgerEntry e{
         "resident", std::string(resident_formula(f_.scheme)), f_.resident(), held.all(), {}};
-    parameters(e, held);
+    parameters(e, held, false);
     gradients(e, held, false);
     optimizer(e, held);
     for (int c = 0; c < kCategories; ++c)
@@ -167,7 +167,7 @@ class Accountant {
     const Held held = fold(Walk(schedule_, plan_.groups.size()).peak(trace_));
     SHARDSIM_ASSERT(held.all() == trace_.peak, "a walk up to the peak finds its bytes");
     LedgerEntry e{"worst peak", std::string(peak_formula(f_.scheme)), f_.peak(), trace_.peak, {}};
-    parameters(e, held);
+    parameters(e, held, true);
     gradients(e, held, true);
     optimizer(e, held);
     gathered(e, held);
@@ -289,7 +289,13 @@ class Accountant {
     chain.to("blocks of 512 bytes", held.blocks[at(c)]);
   }
 
-  void parameters(LedgerEntry& e, const Held& held) const {
+  // The model is being wrapped at the peak.
+  bool before_first_step() const {
+    return trace_.peak_mark < trace_.marks.size() &&
+           schedule_.marks[trace_.marks[trace_.peak_mark].mark].step < 0;
+  }
+
+  void parameters(LedgerEntry& e, const Held& held, bool at_peak) const {
     Chain chain(e, f_.parameters());
     if (is_zero(training_.strategy)) {
       int64_t all = whole_, own = 0;
@@ -297,9 +303,19 @@ class Accountant {
         all += f_.shards_params() ? g.shard : g.flat;
         own += g.shard;
       }
+      const Bytes there = held.asked[at(Category::parameters)];
+      if (at_peak && before_first_step() && there >= 4 * f_.params &&
+          there != all * f_.bytes + 4 * own) {
+        chain.to("the whole model in fp32, before DeepSpeed casts and cuts it", 4 * f_.params);
+        chain.to(there > 4 * f_.params ? "parameters of which the cast copy is there beside"
+                                       : "parameters that are cast by then",
+                 there);
+        rounding(chain, held, Category::parameters);
+        return;
+      }
       chain.to("padding of parameters", all * f_.bytes);
       chain.to("fp32 master weights of this rank's part", all * f_.bytes + 4 * own);
-      chain.to("parameters held otherwise", held.asked[at(Category::parameters)]);
+      chain.to("parameters held otherwise", there);
       rounding(chain, held, Category::parameters);
       return;
     }
@@ -375,6 +391,10 @@ class Accountant {
     const int64_t states = adam                                           ? (o.amsgrad ? 3 : 2)
                            : o.name == Optimizer::Name::sgd && o.momentum ? 1
                                                                           : 0;
+    if (states > 0 && !offloads() && held.asked[at(Category::optimizer_state)] == 0) {
+      chain.to("optimizer state that is not there yet", 0);
+      return;
+    }
     if (is_zero(training_.strategy)) {
       int64_t own = 0;
       for (const Group& g : plan_.groups) own += g.shard;
@@ -421,7 +441,10 @@ class Accountant {
     Bytes there = 0;
     for (size_t g = 0; g < cuts_.size(); ++g)
       there += std::min(held.gathered[g], cuts_[g].numel * f_.bytes);
-    if (f_.shards_params()) chain.to("only some groups are gathered at the peak", there);
+    if (f_.shards_params())
+      chain.to(there == 0 ? "no group is gathered at the peak"
+                          : "only some groups are gathered at the peak",
+               there);
     chain.to(f_.shards_params() ? "padding and other types of what is gathered"
                                 : "copies of the parameters",
              held.asked[at(Category::unsharded_parameters)]);
@@ -512,6 +535,13 @@ class Accountant {
     return more < 0 ? "groups that stay gathered" : "groups that are gathered again";
   }
 
+  // Where gradients are accumulated without communication, fewer passes reduce than there are.
+  std::string reducing(int64_t times) const {
+    return times == training_.grad_accum
+               ? fmt::format("{} passes a step reduce anew", times)
+               : fmt::format("{} of {} passes a step reduce", times, training_.grad_accum);
+  }
+
   void reductions(LedgerEntry& e, WorkKind kind) const {
     const int64_t factor = kind == WorkKind::AllReduce ? 2 : 1, b = f_.bytes;
     const Bytes all = factor * f_.params * b;
@@ -520,9 +550,11 @@ class Accountant {
              sent(factor, [&](size_t, const Cut& c) { return c.numel * b; }));
     chain.to("frozen parameters have no gradient",
              sent(factor, [&](size_t, const Cut& c) { return c.trained * b; }));
-    chain.to(
-        fmt::format("{} passes a step reduce anew", training_.grad_accum),
-        sent(factor * training_.grad_accum, [&](size_t, const Cut& c) { return c.trained * b; }));
+    int64_t most = 0;
+    for (const Count& c : reductions_) most = std::max(most, c.launches);
+    const int64_t times = std::clamp<int64_t>(most, 1, training_.grad_accum);
+    chain.to(reducing(times),
+             sent(factor * times, [&](size_t, const Cut& c) { return c.trained * b; }));
     chain.to("gradients that are not reduced in every pass",
              sent(factor,
                   [&](size_t g, const Cut& c) { return reductions_[g].launches * c.trained * b; }));
@@ -552,12 +584,9 @@ class Accountant {
       const Bytes moved = ring_bytes(w.kind, w.bytes, ranks);
       e.simulated += moved;
       const bool gather = w.kind == WorkKind::AllGather;
-      const bool reduction = w.kind == WorkKind::AllReduce || w.kind == WorkKind::ReduceScatter ||
-                             w.kind == WorkKind::Reduce;
-      Sum* sum = !w.group.valid()               ? nullptr
-                 : gather && f_.shards_params() ? &gathered
-                 : reduction                    ? &reduced
-                                                : nullptr;
+      Sum* sum = reduces_gradients(w)                              ? &reduced
+                 : gather && f_.shards_params() && w.group.valid() ? &gathered
+                                                                   : nullptr;
       if (sum == nullptr) {
         Chain::add(e,
                    gather || (w.kind == WorkKind::Broadcast && w.group.valid())
@@ -586,10 +615,11 @@ class Accountant {
     const int64_t factor = f_.shards_params() ? 1 : 2;
     Chain chain(e, ring(factor * f_.params * b));
     chain.to("frozen parameters have no gradient", ring(factor * trained * b));
-    chain.to(fmt::format("{} passes a step reduce anew", passes),
-             ring(factor * passes * trained * b));
-    chain.to(reduced.elements < passes * trained ? "gradients that are not reduced in every pass"
-                                                 : "padding that is reduced",
+    const int64_t times =
+        trained > 0 ? std::clamp<int64_t>(reduced.elements / trained, 1, passes) : 1;
+    chain.to(reducing(times), ring(factor * times * trained * b));
+    chain.to(reduced.elements < times * trained ? "gradients that are not reduced in every pass"
+                                                : "padding that is reduced",
              ring(factor * reduced.elements * b));
     chain.to(f_.shards_params() ? "gradients that are all-reduced, not scattered"
                                 : "gradients that are reduced to their owner, not all-reduced",
@@ -610,6 +640,14 @@ class Accountant {
 };
 
 }  // namespace
+
+bool reduces_gradients(const Work& w) {
+  // A bucket may cross groups; the other all-reduces without one (of norms, of flags) have names of
+  // their own.
+  return w.kind == WorkKind::ReduceScatter ||
+         ((w.kind == WorkKind::AllReduce || w.kind == WorkKind::Reduce) &&
+          (w.group.valid() || w.name == std::string_view("all_reduce")));
+}
 
 Bytes ring_bytes(WorkKind kind, Bytes bytes, int64_t ranks) {
   const Bytes all = kind == WorkKind::AllReduce ? 2 * bytes : bytes;

@@ -50,6 +50,9 @@ struct Ledger {
   DeepSpeedSetup deepspeed;
 };
 
+// A collective over gradients, where strategies reduce them in buckets.
+bool reduces_gradients(const Work& w);
+
 // What a rank sends over a ring of n ranks for a collective over V bytes in all.
 Bytes ring_bytes(WorkKind kind, Bytes bytes, int64_t ranks);
 
