@@ -83,9 +83,13 @@ class Drawing {
     text(kMargin, "title", l_.name);
     y_ += 22;
     text(kMargin, "quiet",
-         fmt::format("{} elements in {} parameters on {} rank{}{}. A row is what a rank stores.",
+         fmt::format("{} elements in {} parameters on {} rank{}{}. A row is what a rank {}.",
                      grouped(l_.numel), grouped(l_.params), l_.ranks, l_.ranks == 1 ? "" : "s",
-                     l_.replicas > 1 ? fmt::format(" ({} replicas alike)", l_.replicas) : ""));
+                     l_.replicas > 1 ? fmt::format(" ({} replicas alike)", l_.replicas) : "",
+                     // The flat buffer is whole on every rank, in the compute type.
+                     l_.trained && l_.packings[*l_.trained] == Packing::zero_flat
+                         ? "stores; of DeepSpeed's flat buffer, the part that it optimizes"
+                         : "stores"));
     y_ += 17;
     text(kMargin, "quiet",
          "FSDP1 cuts one flat parameter into equal chunks, wherever they fall; FSDP2 cuts each "
@@ -202,6 +206,7 @@ class Drawing {
                         y_ + kRow / 2 + 4);
     const double scale =
         std::min(kCell, (kWidth - 2 * kMargin - kLabels) / static_cast<double>(g.packed[0].numel));
+    right_ = kWidth - kMargin;
     double x = kMargin + kLabels;
     for (uint32_t p = 0; p < g.packed[0].params.size(); ++p) {
       const Piece piece{Piece::Of::param, p, 0, g.packed[0].params[p].shape.numel()};
@@ -218,8 +223,10 @@ class Drawing {
       const std::string title(title_of(l_.packings[i]));
       text(x, "panel", title);
       if (i != l_.trained) continue;
-      const double at = x + 8.1 * static_cast<double>(title.size()) + 12;
-      rect("badge", at, y_ - 12, 72, 17, 8.5);
+      constexpr double kBadge = 72;
+      const double at =
+          std::min(x + 8.1 * static_cast<double>(title.size()) + 12, x + panel_ - kBadge);
+      rect("badge", at, y_ - 12, kBadge, 17, 8.5);
       out_ += fmt::format(
           "<text class=\"small trained\" text-anchor=\"middle\" x=\"{:.1f}\" "
           "y=\"{:.1f}\">as trained</text>\n",
@@ -283,6 +290,7 @@ class Drawing {
   void pieces(const LayoutGroup& g, size_t packing, int64_t rank, double scale) {
     const PackedGroup& p = g.packed[packing];
     double x = panel_x(packing);
+    right_ = x + panel_;
     for (const Piece& piece : p.pieces(rank)) {
       draw(g, packing, piece, x, scale);
       x += scale * static_cast<double>(piece.count);
@@ -327,8 +335,10 @@ class Drawing {
 
   void bar(const LayoutGroup& g, size_t packing, const Piece& piece, double x, double w) {
     const PackedGroup& p = g.packed[packing];
-    // A hair's breadth stays visible; wider pieces leave a gap to the next.
-    box(p, piece, x, std::max(w > 4 ? w - 1 : w, .6), w > 8 ? 2.5 : 0);
+    // A hair's breadth stays visible, inside the row; wider pieces leave a gap to the next.
+    const double shown = std::max(w > 4 ? w - 1 : w, .6);
+    const double with_line = piece.padding() ? std::max(shown, 1.3) : shown;
+    box(p, piece, std::min(x, right_ - with_line), shown, w > 8 ? 2.5 : 0);
     if (piece.padding() && piece.of != Piece::Of::own)
       label(name_of(piece.of), x, w - 1, " halo");
     else if (!piece.padding())
@@ -352,6 +362,7 @@ class Drawing {
 
   const Layout& l_;
   double panel_ = 0, y_ = 0;
+  double right_ = 0;                   // where the row ends
   std::map<uint32_t, size_t> colour_;  // by ParamId
   std::string out_;
 };
