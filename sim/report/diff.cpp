@@ -393,6 +393,12 @@ std::vector<DiffUnit> pair_groups(const DiffSide& a, const DiffSide& b) {
                         : u.groups[1].empty()                     ? 0
                         : u.groups[1].size() < u.groups[0].size() ? 1
                                                                   : 0;
+    // One flat buffer beside many groups: a work may be any one's of these.
+    if (u.groups[side].size() == 1 && u.groups[1 - side].size() > 1 &&
+        sides[side]->report->groups[u.groups[side][0]].name.empty()) {
+      u.name = fmt::format("all {} groups", u.groups[1 - side].size());
+      continue;
+    }
     std::vector<std::string> names;
     for (const uint32_t g : u.groups[side])
       names.push_back(group_label(sides[side]->report->groups, GroupId{g}));

@@ -115,7 +115,28 @@ void memory(Lines& out, const MemoryReport& m) {
 
 void memory_by_group(Lines& out, const StepReport& r) {
   constexpr size_t kShown = 5;
-  const std::vector<Bytes>& by_group = r.memory.by_group;
+  // Groups smaller than a block, as stage 3's modules, count with it.
+  if (r.memory.by_group.empty()) return;
+  std::vector<std::string> names;
+  std::vector<Bytes> by_group;
+  std::map<std::string, size_t> blocks;
+  bool folded = false;
+  for (size_t g = 0; g < r.memory.by_group.size(); ++g) {
+    const bool in_group = g < r.groups.size();
+    const std::string block = in_group ? r.groups[g].block : "";
+    const auto [at, first] = blocks.try_emplace(block, by_group.size());
+    if (!block.empty() && !first) {
+      by_group[at->second] += r.memory.by_group[g];
+      names[at->second] = block;
+      folded = true;
+      continue;
+    }
+    names.push_back(in_group ? group_label(r.groups, GroupId{static_cast<uint32_t>(g)}) : "");
+    by_group.push_back(r.memory.by_group[g]);
+  }
+  // Stage 3's states own no activations, its buckets and partitions cross the groups.
+  names.back() =
+      r.run.strategy == "zero3" ? "no group (activations, buckets, parts)" : "input and loss";
   std::vector<size_t> order;
   for (size_t g = 0; g < by_group.size(); ++g)
     if (by_group[g] > 0) order.push_back(g);
@@ -124,15 +145,15 @@ void memory_by_group(Lines& out, const StepReport& r) {
                    [&](size_t a, size_t b) { return by_group[a] > by_group[b]; });
   out.add("");
   if (order.size() > kShown)
-    out.add("the same by group, the {} largest of {}", kShown, order.size());
+    out.add("the same by {}, the {} largest of {}", folded ? "block" : "group", kShown,
+            order.size());
   else
-    out.add("the same by group");
+    out.add("the same by {}", folded ? "block" : "group");
+  size_t width = 24;
   for (size_t i = 0; i < order.size() && i < kShown; ++i)
-    out.add("  {:<24}{:>12}",
-            order[i] < r.groups.size()
-                ? group_label(r.groups, GroupId{static_cast<uint32_t>(order[i])})
-                : "input and loss",
-            format_bytes(by_group[order[i]]));
+    width = std::max(width, names[order[i]].size());
+  for (size_t i = 0; i < order.size() && i < kShown; ++i)
+    out.add("  {:<{}}{:>12}", names[order[i]], width, format_bytes(by_group[order[i]]));
 }
 
 // Level blocks: what the allocator holds by phase, and the holes in it.

@@ -36,6 +36,7 @@ struct GroupRow {
   Bytes all_gather_bytes = 0;
   Bytes reduce_scatter_bytes = 0;
   std::string reshard;  // "true", "false" or the ranks it is resharded to
+  std::string block;    // that it lies in, "" outside of them
 };
 
 struct ModelFacts {

@@ -52,6 +52,9 @@ std::vector<GroupRow> group_rows(const Model& model, const Plan& plan, const Tra
     r.reshard = s.reshard == Reshard::Kind::to   ? std::to_string(s.reshard_ranks)
                 : s.reshard == Reshard::Kind::no ? "false"
                                                  : "true";
+    for (ModuleId block : model.blocks)
+      if (block.v <= g.modules[0].v && g.modules[0].v < model.modules[block.v].end)
+        r.block = model.module_name(block);
     rows.push_back(std::move(r));
   }
   return rows;
