@@ -118,7 +118,7 @@ PackedGroup pack(const Model& model, const Group& group, const Training& trainin
     return out;
   }
   std::sort(out.params.begin(), out.params.end(),
-            [](const PackedParam& a, const PackedParam& b) { return a.id < b.id; });
+            [](const PackedParam& a, const PackedParam& b) { return a.id.v < b.id.v; });
   std::vector<int64_t> sizes;
   for (PackedParam& p : out.params) {
     p.dim = 0;

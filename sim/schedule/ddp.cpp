@@ -459,7 +459,7 @@ void Ddp::delay_all_reduce() {
     if (options_.batched_grad_copy) copy_grads_to_bucket(b);
     all_reduce_bucket(b);
   }
-  finalize_backward();
+  finalize_reduction();
 }
 
 void Ddp::end_of_backward() {
@@ -473,10 +473,10 @@ void Ddp::end_of_backward() {
   if (collects_runtime_stats()) events_.backward_compute_end = host_.record(kCompute);
   if (static_graph_after_first_iteration() && should_rebuild_buckets())
     for (uint32_t i : unused_) rebuilt_order_.push_back(i);
-  finalize_backward();
+  finalize_reduction();
 }
 
-void Ddp::finalize_backward() {
+void Ddp::finalize_reduction() {
   expect_autograd_hooks_ = false;
   require_finalize_ = false;
   for (Bucket& b : buckets_) {

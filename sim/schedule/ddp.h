@@ -100,7 +100,7 @@ class Ddp : public Whole {
   void all_reduce_bucket(Bucket& bucket);
   void all_reduce_local_used_map();
   void delay_all_reduce();
-  void finalize_backward();
+  void finalize_reduction();
   void finalize_bucket(Bucket& bucket);
   bool globally_unused(uint32_t index);
   std::vector<BucketTensor> tensors(const std::vector<uint32_t>& indices) const;

@@ -29,7 +29,8 @@ Zero12::Zero12(Host& host, const Model& model, const Plan& plan, const Training&
     }
     x.in_partition = q.local > 0;
   }
-  std::sort(placed.begin(), placed.end());
+  std::sort(placed.begin(), placed.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
   for (const auto& [offset, id] : placed)
     if (gradients_[id.v].in_partition) owned_.push_back(id);
   optimizer_ = std::make_unique<OptimizerStep>(
