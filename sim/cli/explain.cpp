@@ -12,6 +12,9 @@
 #include "sim/cli/explain_zero.h"
 #include "sim/cli/table.h"
 #include "sim/config/scenario.h"
+#include "sim/report/ledger.h"
+#include "sim/report/repeats.h"
+#include "sim/report/text.h"
 #include "sim/study/ledger.h"
 #include "sim/study/run_report.h"
 #include "sim/study/simulate.h"
@@ -109,25 +112,13 @@ Resident resident(const Schedule& schedule) {
           of(Category::buckets), of(Category::optimizer_state)};
 }
 
-// Rows that differ in their numbers only by a running index in the name stand once.
-struct Run {
-  size_t first = 0, count = 1;
-};
-
-std::vector<Run> runs(const std::vector<GroupRow>& rows) {
-  std::vector<Run> out;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (!out.empty()) {
-      const GroupRow &a = rows[out.back().first], &b = rows[i];
-      if (a.numel == b.numel && a.padded_numel == b.padded_numel && a.reshard == b.reshard &&
-          a.shard_bytes == b.shard_bytes) {
-        ++out.back().count;
-        continue;
-      }
-    }
-    out.push_back({i, 1});
-  }
-  return out;
+// Rows that differ only in their names stand once.
+std::vector<Repeat> runs(const std::vector<GroupRow>& rows) {
+  return repeats(rows.size(), [&](size_t i, size_t j) {
+    const GroupRow &a = rows[i], &b = rows[j];
+    return a.numel == b.numel && a.padded_numel == b.padded_numel && a.reshard == b.reshard &&
+           a.shard_bytes == b.shard_bytes;
+  });
 }
 
 std::string gib(Bytes b) {
@@ -136,10 +127,10 @@ std::string gib(Bytes b) {
                      : fmt::format("{} B", b);
 }
 
-std::string name_of(const std::vector<GroupRow>& rows, const Run& r) {
+std::string name_of(const std::vector<GroupRow>& rows, const Repeat& r) {
   const std::string& name = rows[r.first].name;
   const std::string first = name.empty() ? "(root)" : name;
-  return r.count > 1 ? first + " .. " + rows[r.first + r.count - 1].name : first;
+  return r.count > 1 ? first + " .. " + rows[r.last()].name : first;
 }
 
 std::string group_table(const std::vector<GroupRow>& rows) {
@@ -151,7 +142,7 @@ std::string group_table(const std::vector<GroupRow>& rows) {
                {"all_gather", "all-gather"},
                {"reduce_scatter", "reduce-scatter"},
                {"reshard", "reshard"}});
-  for (const Run& r : runs(rows)) {
+  for (const Repeat& r : runs(rows)) {
     const GroupRow& g = rows[r.first];
     table.add({name_of(rows, r), static_cast<int64_t>(r.count), g.numel, g.padded_numel,
                gib(g.shard_bytes), gib(g.all_gather_bytes), gib(g.reduce_scatter_bytes),
@@ -166,7 +157,7 @@ std::string whole_table(const std::vector<GroupRow>& rows) {
                {"count", "of them"},
                {"numel", "elements"},
                {"bytes", "bytes"}});
-  for (const Run& r : runs(rows)) {
+  for (const Repeat& r : runs(rows)) {
     const GroupRow& g = rows[r.first];
     table.add({name_of(rows, r), static_cast<int64_t>(r.count), g.numel, gib(g.shard_bytes)});
   }
@@ -238,15 +229,18 @@ ordered_json buckets_json(const Simulation& s, const std::vector<GradientBucket>
   return out;
 }
 
+// A tied tensor once.
+int64_t tensors(const Model& model) {
+  return std::count_if(model.params.begin(), model.params.end(),
+                       [](const Param& p) { return !p.alias.valid(); });
+}
+
 int explain(const std::string& path, const Context& context) {
   refuse_overwrite(context, path);
-  Scenario scenario = load_scenario(path);
-  // Two steps are laid out: the first makes the optimizer's state. DDP's buckets of a static graph
-  // are rebuilt in the third.
-  const bool late =
-      reduces_buckets(scenario.training.strategy) && scenario.training.ddp.static_graph;
-  scenario.options.max_steps = late ? 3 : 2;
-  const Simulation s = simulate(scenario, Until::max_steps);
+  // Counted is a steady step: the first ones make the optimizer's state, rebuild DDP's buckets and
+  // compare stage 3's trace.
+  const Scenario scenario = ledger_scenario(load_scenario(path));
+  const Simulation s = simulate(scenario);
   const Training& t = scenario.training;
   const std::vector<GroupRow> rows = group_rows(s.model, s.plan, t);
   const ModelFacts model = model_facts(scenario, s.model);
@@ -314,17 +308,20 @@ int explain(const std::string& path, const Context& context) {
                            {"gradients", held.gradients},
                            {"optimizer_state", held.optimizer}};
     if (!s.buckets.empty()) j["resident_bytes"]["buckets"] = held.buckets;
-    j["ledger"] = ordered_json::parse(ledger_json(scenario_ledger(scenario)));
+    j["ledger"] = ordered_json::parse(
+        ledger_json(make_ledger(scenario, s.model, s.plan, s.schedule, s.trace)));
     write_output(context, j.dump(2) + "\n");
     return kOk;
   }
 
   std::string out = fmt::format("{}\n\n", scenario.name);
   out += fmt::format("model    {}: {} parameters in {} tensors, {} modules, {:.2f} GFLOP a token\n",
-                     model.name, model.params, s.model.params.size(), s.model.modules.size(),
+                     model.name, grouped(model.params), grouped(tensors(s.model)),
+                     grouped(static_cast<int64_t>(s.model.modules.size())),
                      model.flops_per_token / 1e9);
-  out += fmt::format("mesh     {} rank{}: shard {}, replicate {}\n", t.mesh.world(),
-                     t.mesh.world() == 1 ? "" : "s", t.mesh.shard, t.mesh.replicate);
+  out += fmt::format("mesh     {} rank{}: {}\n", t.mesh.world(), t.mesh.world() == 1 ? "" : "s",
+                     whole ? fmt::format("data parallel {}", t.mesh.world())
+                           : fmt::format("shard {}, replicate {}", t.mesh.shard, t.mesh.replicate));
   out += fmt::format("types    stored {}, computed {}{}, reduced {}\n",
                      name_of(t.precision.storage), name_of(compute_dtype(t.precision)),
                      t.precision.autocast
@@ -339,7 +336,7 @@ int explain(const std::string& path, const Context& context) {
     out += fmt::format("padding  {} elements in {} flat parameters\n\n", padding, rows.size());
   else
     out += fmt::format("padding  {} elements; {} of {} tensors uneven, {} with an empty shard\n\n",
-                       padding, uneven, s.model.params.size(), empty);
+                       padding, uneven, tensors(s.model), empty);
   out += (whole ? whole_table(rows) : group_table(rows)) + "\n";
   Table collectives({{"kind", "each step"},
                      {"communicator", "communicator"},
@@ -358,7 +355,7 @@ int explain(const std::string& path, const Context& context) {
                      gib(held.parameters), gib(held.gradients),
                      s.buckets.empty() ? "" : fmt::format("buckets {}, ", gib(held.buckets)),
                      gib(held.optimizer));
-  const Ledger ledger = scenario_ledger(scenario);
+  const Ledger ledger = make_ledger(scenario, s.model, s.plan, s.schedule, s.trace);
   out += "\n" + ledger_entries(ledger);
   if (is_zero(t.strategy)) out += "\n" + deepspeed_table(ledger.deepspeed);
   write_output(context, out);

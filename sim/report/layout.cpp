@@ -5,6 +5,7 @@
 
 #include "sim/base/error.h"
 #include "sim/base/spelling.h"
+#include "sim/report/repeats.h"
 #include "sim/report/text.h"
 
 namespace shardsim {
@@ -103,7 +104,6 @@ Layout make_layout(const Scenario& scenario, const Model& model, const Plan& pla
   out.numel = model.numel();
   out.query = query;
   out.groups.reserve(plan.groups.size());
-  size_t first = 0;
   for (const Group& g : plan.groups) {
     LayoutGroup& x = out.groups.emplace_back();
     x.name = group_name(model, g);
@@ -118,14 +118,13 @@ Layout make_layout(const Scenario& scenario, const Model& model, const Plan& pla
       }
     }
     x.last = x.name;
-    const size_t now = out.groups.size() - 1;
-    if (now > first && alike(out.groups[first].packed[2], x.packed[2])) {
-      ++out.groups[first].like;
-      out.groups[first].last = x.name;
-      x.like = 0;
-    } else {
-      first = now;
-    }
+    x.like = 0;
+  }
+  for (const Repeat& r : repeats(out.groups.size(), [&](size_t a, size_t b) {
+         return alike(out.groups[a].packed[2], out.groups[b].packed[2]);
+       })) {
+    out.groups[r.first].like = r.count;
+    out.groups[r.first].last = out.groups[r.last()].name;
   }
   select(out);
   return out;
@@ -206,9 +205,12 @@ void sums(Lines& out, const Layout& l) {
   for (const Packing packing : l.packings) rows[0].emplace_back(short_title_of(packing));
   rows[0].emplace_back("padding of each");
   std::string align = "lrrr" + std::string(l.packings.size(), 'r') + "l";
+  // Of those that are asked for by name, each.
+  const bool named = !l.query.group.empty() || !l.query.param.empty();
   for (const LayoutGroup& g : l.groups) {
-    if (g.like == 0) continue;
-    std::vector<std::string> row{range_name(g), std::to_string(g.like), grouped(g.packed[0].numel),
+    if (named ? !g.shown : g.like == 0) continue;
+    std::vector<std::string> row{named ? g.name : range_name(g),
+                                 named ? "1" : std::to_string(g.like), grouped(g.packed[0].numel),
                                  std::to_string(g.packed[2].ranks)};
     std::string padding;
     for (const PackedGroup& p : g.packed) {

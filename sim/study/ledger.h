@@ -7,6 +7,8 @@
 
 namespace shardsim {
 
+// The scenario as it is accounted for: at the level live, steps only, as few as make them steady.
+Scenario ledger_scenario(Scenario scenario);
 Ledger scenario_ledger(Scenario scenario);
 
 }  // namespace shardsim
