@@ -239,7 +239,9 @@ int explain(const std::string& path, const Context& context) {
   refuse_overwrite(context, path);
   // Counted is a steady step: the first ones make the optimizer's state, rebuild DDP's buckets and
   // compare stage 3's trace.
-  const Scenario scenario = ledger_scenario(load_scenario(path));
+  const Scenario loaded = load_scenario(path);
+  make_machine(loaded);  // refuses allocator settings, which the steps below are without
+  const Scenario scenario = ledger_scenario(loaded);
   const Simulation s = simulate(scenario);
   const Training& t = scenario.training;
   const std::vector<GroupRow> rows = group_rows(s.model, s.plan, t);
