@@ -190,6 +190,12 @@ class Accountant {
     } else {
       buckets(e);
     }
+    // A ring's share is rounded once a collective, a formula's once in all.
+    Bytes rest = e.simulated - e.expected;
+    int64_t collectives = 0;
+    for (const LedgerReason& r : e.reasons) rest -= r.bytes;
+    for (const Moved& m : moved_in_last_step(schedule_)) collectives += m.count;
+    if (std::abs(rest) <= collectives) Chain::add(e, "shares rounded to whole bytes", rest);
     finish(e);
     return e;
   }
