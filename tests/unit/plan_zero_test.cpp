@@ -60,7 +60,7 @@ TEST(ZeroPersistence, ThresholdsOfParameterAndModel) {
 TEST(ZeroPlan, ParameterListsAreFetchedByTheModuleAroundThem) {
   Architecture a;
   a.family = Family::bag;
-  a.hidden_size = 8;
+  a.hidden = 8;
   a.bag_blocks = {{{3}, {5}}, {{4}}};
   const Model model = build_model(a);
   Training t;
