@@ -58,7 +58,6 @@ void relu(OpCode& c, const OpShape& s, const OpContext& x);
 void dropout(OpCode& c, const OpShape& s, const OpContext& x);
 void mul(OpCode& c, const OpShape& s, const OpContext& x);
 void add(OpCode& c, const OpShape& s, const OpContext& x);
-void dense(OpCode& c, const OpShape& s, const OpContext& x);
 void cast_param(OpCode& c, const OpShape& s, const OpContext& x);
 void cast(OpCode& c, const OpShape& s, const OpContext& x);
 

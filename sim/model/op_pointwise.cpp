@@ -45,15 +45,6 @@ void activation(OpCode& c, const OpShape& s, const OpContext& x, const char* nam
   b.pointwise(backward, 3 * all, all);
 }
 
-void dense(OpCode& c, const OpShape& s, const OpContext& x) {
-  const Bytes all = bytes_of(x.in[0]) * s.rows * s.out;
-  c.out = x.in[0];
-  Writer f(c.forward);
-  f.alloc(0, all);
-  f.pointwise("copy", 2 * all, all, KernelClass::strided);
-  c.passes_gradient = true;
-}
-
 // Keeps its output.
 void relu(OpCode& c, const OpShape& s, const OpContext& x) {
   const Bytes all = bytes_of(x.in[0]) * s.rows * s.out;

@@ -29,7 +29,6 @@ OpCode op_code(OpKind kind, const OpShape& s, const OpContext& x) {
     case OpKind::fused_loss: op::fused_loss(c, s, x); break;
     case OpKind::sum: op::sum(c, s, x); break;
     case OpKind::bag: op::bag(c, s, x); break;
-    case OpKind::dense: op::dense(c, s, x); break;
     case OpKind::mean: op::mean(c, s, x); break;
     case OpKind::square: op::square(c, s, x); break;
     case OpKind::row_mean: op::row_mean(c, s, x); break;

@@ -35,7 +35,6 @@ enum class OpKind : uint8_t {
   mul,
   add,
   split_qkv,      // three views of one tensor
-  dense,          // a copy of a slice, rows apart, with its rows together
   cast,           // to `to`, or the type of input 1; the tensor itself where it has it already
   cast_param,     // p0, `in` elements, to dtype `to`: autocast's copy
   cross_entropy,  // mean over tokens, of logits
@@ -54,7 +53,7 @@ enum class OpKind : uint8_t {
   // Attention written out, and changes of layout.
   matmul,
   relayout,
-  contiguous,
+  contiguous,  // .contiguous() of what is not, a slice with its rows apart among it
   mul_scalar,
   causal_mask,
   table,  // rows x out numbers of type `to`, made of constants

@@ -323,7 +323,7 @@ void decoder(Program& program, const Model& model, const ProgramInput& in) {
         const bool apart = z.batch > 1;
         ClassBuilder b;
         const OpShape slice = features(rows, a.hidden, a.hidden);
-        const int16_t h = apart ? b.run(OpKind::dense, slice, {0, -1, -1}, {-1, -1}) : 0;
+        const int16_t h = apart ? b.run(OpKind::contiguous, slice, {0, -1, -1}, {-1, -1}) : 0;
         const int16_t logits =
             b.run(OpKind::linear, features(rows, a.hidden, a.vocab), {h, -1, -1}, {0, -1});
         if (apart) b.drop({h});

@@ -1152,7 +1152,7 @@ void TrainingProgram::Impl::execute(uint32_t n, Engine::Grads& in, Engine::Grads
 void TrainingProgram::Impl::begin_slices(const Stage& stage, const Value& x) {
   whole_ = x;
   const bool casts_it = stage.module.valid() && plan_.state_of[stage.module.v] >= 0 && casts(x);
-  const bool copied = program_.classes[stage.cls].steps[0].op == OpKind::dense;
+  const bool copied = program_.classes[stage.cls].steps[0].op == OpKind::contiguous;
   whole_.kept = !grad_enabled_ || !stage.module.valid() || casts_it || copied ||
                 model_.params[stage.first_param].frozen;
   split_ = Engine::kNone;
