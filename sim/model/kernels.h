@@ -18,6 +18,7 @@ enum class KernelClass : uint8_t {
   copy_out,    // FSDP2's split_with_sizes_copy
   chunk_cat,   // FSDP2's reduce-scatter copy-in
   cat,
+  fused,  // made by Inductor
 };
 
 // cuBLAS takes this from the caching allocator around each product on compute capability 9 (2.15),

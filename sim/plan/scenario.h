@@ -13,6 +13,7 @@
 
 #include "sim/base/dtype.h"
 #include "sim/base/error.h"
+#include "sim/cluster/calibration.h"
 #include "sim/cluster/cluster.h"
 #include "sim/model/architecture.h"
 #include "sim/model/version.h"
@@ -349,6 +350,7 @@ struct FlatCost {
 struct CostChoice {
   enum class Model : uint8_t { roofline, flat } model = Model::roofline;
   FlatCost flat;
+  std::optional<Calibration> calibration;  // none: what is known of the GPU's generation
 };
 
 enum class MemoryLevel : uint8_t {

@@ -3,15 +3,17 @@
 #include <memory>
 
 #include "sim/cost/flat.h"
-#include "sim/cost/roofline.h"
+#include "sim/cost/price.h"
 #include "sim/schedule/training_program.h"
 
 namespace shardsim {
 
 CostTable price(const Scenario& scenario, const Schedule& schedule) {
-  return scenario.cost.model == CostChoice::Model::flat
-             ? flat_costs(scenario.cost.flat, schedule)
-             : roofline_costs(scenario.cluster, schedule);
+  if (scenario.cost.model == CostChoice::Model::flat)
+    return flat_costs(scenario.cost.flat, schedule);
+  const std::optional<Calibration>& given = scenario.cost.calibration;
+  return roofline_costs(scenario.cluster, given ? *given : calibration_of(scenario.cluster.gpu),
+                        schedule);
 }
 
 namespace {

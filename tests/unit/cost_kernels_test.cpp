@@ -1,15 +1,20 @@
 // Vectors are those of spec/cost-model.md section F, by their numbers; tolerance 0.1 %.
-#include "sim/cost/roofline.h"
+#include "sim/cost/kernels.h"
 
 #include <gtest/gtest.h>
 
 #include "sim/base/error.h"
 #include "sim/cluster/catalogue.h"
+#include "sim/cost/collectives.h"
+#include "sim/cost/price.h"
 
 namespace shardsim {
 namespace {
 
-GpuRates rates(const char* name) { return rates_of(find_gpu(name).value()); }
+GpuRates rates(const char* name) {
+  const Gpu gpu = find_gpu(name).value();
+  return rates_of(gpu, calibration_of(gpu));
+}
 
 void expect_within(double got, double want, double fraction) {
   EXPECT_NEAR(got, want, want * fraction);
@@ -172,7 +177,8 @@ TEST(Roofline, Table) {
   add(WorkKind::CopyH2D, 50'400'000);
   add(WorkKind::CopyD2D, 67'108'864);
   add(WorkKind::Memset, 134'217'728);
-  const CostTable t = roofline_costs(find_system("dgx-h100").value(), s);
+  const Cluster dgx = find_system("dgx-h100").value();
+  const CostTable t = roofline_costs(dgx, calibration_of(dgx.gpu), s);
   ASSERT_EQ(t.work.size(), 9u);
   const auto us = [&](size_t i) { return t.work[i].as_us(); };
   expect_within(us(0), 332.6, 1e-3);
@@ -196,7 +202,7 @@ TEST(Roofline, ACommunicatorThatSpansNodesNeedsANetwork) {
   s.works[0].kind = WorkKind::AllGather;
   s.works[0].comm = {0};
   try {
-    roofline_costs(c, s);
+    roofline_costs(c, calibration_of(c.gpu), s);
     FAIL() << "no error";
   } catch (const Error& e) {
     EXPECT_STREQ(e.what(),

@@ -1,0 +1,85 @@
+// The constants of one type of GPU that turn FLOPs and bytes into time: plain numbers with names, so
+// that `calibrate` can fit them, a file can hold them and a report can show them. They are
+// "sustained" ones, of kernels inside a training step: on a 700 W H100 those are 14-25 % slower than
+// single kernels on a cool GPU, and the two are never to be mixed.
+//
+// calibration_of(gpu) gives what is known of a generation before any fit, by compute capability
+// (spec/cost-model.md D; the source of each constant stands at its field). sim/config/calibration.h
+// reads files, the shipped ones among them.
+// Worked number: calibration_of(*find_gpu("h100-sxm5-80gb")).gemm_efficiency is 0.691.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "sim/cluster/cluster.h"
+
+namespace shardsim {
+
+inline constexpr int kAttentionLengths = 6;  // 512, 1k, 2k, 4k, 8k, 16k
+
+struct Calibration {
+  std::string name;  // of the file, or of the generation
+
+  // Products: t = max(2 m n k b (1 + (q-1) w) / (P ec k/(k+k0)), bytes / (M W)) + fixed.
+  double gemm_efficiency = .691;      // ec, of the dense peak P
+  double gemm_wave_weight = .75;      // w, of the tail of the last wave
+  double gemm_k_half = 128;           // k0: elements of k at which half the rate is reached
+  double gemm_memory_fraction = .80;  // M, of the memory rate W
+  double gemm_fixed_us = 3.0;
+  double gemm_unaligned = .70;  // of the rate, where rows are no multiple of 16 bytes
+  // Thin ones (m or n below 512): max(2 m n k b / (P ek), bytes / (W em)) + fixed; 3,104 points of
+  // microsoft/vidur a GPU.
+  double thin_gemm_efficiency = .70;
+  double thin_gemm_memory_fraction = .80;
+  double thin_gemm_fixed_us = 4.0;
+
+  // Attention: FLOPs / rate + fixed; TFLOPS by length, FlashAttention-2, causal, heads of 128.
+  std::array<double, kAttentionLengths> attention_tflops{220, 260, 298, 318, 328, 335};
+  double attention_scale = 1.03;      // fitted on step times
+  double attention_backward = .78;    // of the forward's rate
+  double attention_small_head = .82;  // heads of 64 and less
+  double attention_fixed_us = 3.0;
+  // Other implementations' rate against FlashAttention-2's.
+  double attention_fa3 = 1.75;      // 646 against 370 TFLOPS at 8k, H100
+  double attention_cudnn = 1.8;     // one step time of torchtitan, then two others tried
+  double attention_triton = .59;    // llm-foundry's Triton flash attention of 2023
+  double attention_efficient = .6;  // assumed
+
+  // Memory-bound kernels: max(floor, bytes / (W vec fraction) + fixed), fractions of vec.
+  double vec = .82;  // of the memory rate
+  double strided = .40;
+  double reduction = .90;
+  double softmax = .85;
+  double foreach_copy = .92;  // multi-tensor optimizers, copy-in, copy-out, chunk_cat, cat
+  double fused = .75;         // Inductor's kernels: 1/1.33, fitted on 13 rows
+  double kernel_fixed_us = 1.5;
+  double kernel_floor_us = 2.5;
+
+  // Copies from and to the host: fixed + bytes / (fraction of the link's line rate); 25 of 31.5 GB/s
+  // measured.
+  double copy_fixed_us = 2.0;
+  double host_link_fraction = .80;
+
+  // One host call. Eager PyTorch with FSDP costs the host 6 us a launch, 14.6 us an operator call
+  // and 466 us a collective (solved from two MiniTrainBench rows on A100, which predicts three others
+  // within 5, -32 and -29 %); with 3.27 operator calls a launch that is 54 us a launch, and a
+  // collective with its copies, records and waits is 10 host calls.
+  double host_call_us = 45.0;
+};
+
+// A constant's name, and what may stand in a file.
+struct ConstantInfo {
+  std::string_view name;
+  double Calibration::*member;
+  double least, most;
+  std::string_view meaning;
+};
+std::span<const ConstantInfo> calibration_constants();
+
+Calibration calibration_of(const Gpu& gpu);
+
+}  // namespace shardsim
