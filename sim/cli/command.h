@@ -66,5 +66,6 @@ void add_memory(CLI::App& app, Context& context);
 void add_diff(CLI::App& app, Context& context);
 void add_ledger(CLI::App& app, Context& context);
 void add_layout(CLI::App& app, Context& context);
+void add_validate(CLI::App& app, Context& context);
 
 }  // namespace shardsim

@@ -71,6 +71,7 @@ int run(int argc, char** argv) {
   add_diff(app, context);
   add_ledger(app, context);
   add_layout(app, context);
+  add_validate(app, context);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {  // --help, --version

@@ -17,6 +17,8 @@ constexpr ConstantInfo kConstants[] = {
     {"thin_gemm_efficiency", &C::thin_gemm_efficiency, .01, 1.5, "m or n below 512"},
     {"thin_gemm_memory_fraction", &C::thin_gemm_memory_fraction, .01, 1.5, "of the memory rate"},
     {"thin_gemm_fixed_us", &C::thin_gemm_fixed_us, 0, 1e4, "of each thin product"},
+    {"gemm_2022", &C::gemm_2022, .01, 1.5, "of the rate, with software of 2022"},
+    {"gemm_2023", &C::gemm_2023, .01, 1.5, "of the rate, with software of 2023"},
     {"attention_scale", &C::attention_scale, .01, 10, "of the table of rates"},
     {"attention_backward", &C::attention_backward, .01, 10, "of the forward's rate"},
     {"attention_small_head", &C::attention_small_head, .01, 10, "heads of 64 and less"},

@@ -37,6 +37,10 @@ struct Calibration {
   double thin_gemm_memory_fraction = .80;
   double thin_gemm_fixed_us = 4.0;
 
+  // Of the rate, with software of 2022 (torch 1.12, 1.13) and 2023 (2.0, 2.1).
+  double gemm_2022 = .90;  // 5-10 % lower: MosaicML llm-foundry's rows of those years
+  double gemm_2023 = .97;
+
   // Attention: FLOPs / rate + fixed; TFLOPS by length, FlashAttention-2, causal, heads of 128.
   std::array<double, kAttentionLengths> attention_tflops{220, 260, 298, 318, 328, 335};
   double attention_scale = 1.03;      // fitted on step times
@@ -47,7 +51,8 @@ struct Calibration {
   double attention_fa3 = 1.75;      // 646 against 370 TFLOPS at 8k, H100
   double attention_cudnn = 1.8;     // one step time of torchtitan, then two others tried
   double attention_triton = .59;    // llm-foundry's Triton flash attention of 2023
-  double attention_efficient = .6;  // assumed
+  double attention_efficient = .6;  // assumed; all of fp32 runs it
+  double attention_backend = 1;     // of the implementation that runs: no constant of a file
 
   // Memory-bound kernels: max(floor, bytes / (W vec fraction) + fixed), fractions of vec.
   double vec = .82;  // of the memory rate

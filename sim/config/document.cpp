@@ -123,7 +123,7 @@ void require_text(std::string_view text, const std::string& path) {
 
 }  // namespace
 
-std::string read_text_file(const std::string& path) {
+std::string read_text_file(const std::string& path, int64_t largest) {
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(path, error);
   if (status.type() == std::filesystem::file_type::not_found)
@@ -135,13 +135,13 @@ std::string read_text_file(const std::string& path) {
   if (!in) throw Error(fmt::format("cannot be read: {}", std::strerror(errno)), {path});
   std::string text;
   std::string chunk(1 << 16, '\0');
-  while (in && static_cast<int64_t>(text.size()) <= kLargestFile) {
+  while (in && static_cast<int64_t>(text.size()) <= largest) {
     in.read(chunk.data(), static_cast<std::streamsize>(chunk.size()));
     text.append(chunk, 0, static_cast<size_t>(in.gcount()));
   }
   if (in.bad()) throw Error("cannot be read", {path});
-  if (static_cast<int64_t>(text.size()) > kLargestFile)
-    throw Error(fmt::format("the file is larger than {} MiB", kLargestFile >> 20), {path});
+  if (static_cast<int64_t>(text.size()) > largest)
+    throw Error(fmt::format("the file is larger than {} MiB", largest >> 20), {path});
   require_text(text, path);
   return text;
 }

@@ -47,8 +47,8 @@ class Document {
 Document parse_yaml(std::string_view text, const std::string& file);
 Document parse_json(std::string_view text, const std::string& file);
 
-// The contents of a text file: valid UTF-8 without control characters, at most kLargestFile.
+// The contents of a text file: valid UTF-8 without control characters, at most so many bytes.
 // Anything else (missing, a directory, binary) is an Error that says which.
-std::string read_text_file(const std::string& path);
+std::string read_text_file(const std::string& path, int64_t largest = kLargestFile);
 
 }  // namespace shardsim

@@ -430,6 +430,20 @@ void read_strategy(const Map& map, int64_t world, Training& training) {
   if (training.strategy == Strategy::fsdp1) training.precision.cast_forward_inputs = false;
 }
 
+// "2025-03" as 202503.
+SoftwareDate read_month(const Value& value) {
+  const std::string text = value.text("year and month, \"2025-03\"");
+  const auto digit = [&](size_t i) { return text[i] >= '0' && text[i] <= '9'; };
+  const bool form = text.size() == 7 && text[4] == '-' && digit(0) && digit(1) && digit(2) &&
+                    digit(3) && digit(5) && digit(6);
+  const int year = form ? std::stoi(text.substr(0, 4)) : 0;
+  const int month = form ? std::stoi(text.substr(5)) : 0;
+  if (year < 2016 || month < 1 || month > 12)
+    value.fail_expected("a year and month from \"2016-01\" on",
+                        "when PyTorch and its kernels were released");
+  return year * 100 + month;
+}
+
 void read_pytorch(const Map& map, Training& training) {
   if (const std::optional<Value> v = map.find("pytorch")) {
     training.pytorch = v->text();
@@ -438,6 +452,15 @@ void read_pytorch(const Map& map, Training& training) {
           fmt::format("this build cannot play PyTorch {}", quoted_for_message(training.pytorch)),
           fmt::format("it plays {}", played_releases()));
   }
+  if (const std::optional<Value> v = map.find("software")) training.software = read_month(*v);
+  if (const std::optional<Value> v = map.find("attention_backend"))
+    training.attention_backend =
+        v->choice<AttentionBackend>({{"auto", AttentionBackend::automatic},
+                                     {"fa2", AttentionBackend::fa2},
+                                     {"fa3", AttentionBackend::fa3},
+                                     {"cudnn", AttentionBackend::cudnn},
+                                     {"triton", AttentionBackend::triton},
+                                     {"efficient", AttentionBackend::efficient}});
   if (const std::optional<Value> v = map.find("nccl_backend"))
     training.legacy_nccl = v->choice<bool>({{"default", false}, {"legacy", true}});
   if (const std::optional<Value> v = map.find("allocator")) {
@@ -529,11 +552,28 @@ void refuse_combinations(const Map& map, const Architecture& model, const Traini
 }  // namespace
 
 Training read_training(const Value& value, const Architecture& model, int64_t world) {
-  const Map map(value, {"pytorch",    "nccl_backend", "seq_len", "micro_batch",
-                        "grad_accum", "strategy",     "mesh",    "wrap",
-                        "fsdp2",      "fsdp1",        "ddp",     "zero",
-                        "precision",  "input_dtype",  "loss",    "activation_checkpointing",
-                        "optimizer",  "allocator",    "frozen",  "evaluate_after",
+  const Map map(value, {"pytorch",
+                        "software",
+                        "attention_backend",
+                        "nccl_backend",
+                        "seq_len",
+                        "micro_batch",
+                        "grad_accum",
+                        "strategy",
+                        "mesh",
+                        "wrap",
+                        "fsdp2",
+                        "fsdp1",
+                        "ddp",
+                        "zero",
+                        "precision",
+                        "input_dtype",
+                        "loss",
+                        "activation_checkpointing",
+                        "optimizer",
+                        "allocator",
+                        "frozen",
+                        "evaluate_after",
                         "forwards"});
   Training training;
   read_pytorch(map, training);

@@ -64,10 +64,14 @@ double attention_rate(const GpuRates& gpu, int64_t length) {
   return rate[i] + (rate[i + 1] - rate[i]) * std::log2(static_cast<double>(length) / base);
 }
 
-// The measured rates are of 16-bit types; another type's follows its peak (an assumption).
+// The measured rates are of 16-bit types; fp32 runs the memory-efficient kernels, at a rate that
+// follows its peak (an assumption).
 double attention_work_us(const GpuRates& gpu, const Work& w) {
-  const double flops =
-      static_cast<double>(w.flops) * std::max(1.0, gpu.bf16_flops_per_us / peak_of(gpu, w.dtype));
+  const bool half = bytes_of(w.dtype) <= 2;
+  const double backend =
+      half ? gpu.constants.attention_backend : gpu.constants.attention_efficient;
+  const double flops = static_cast<double>(w.flops) / backend *
+                       std::max(1.0, gpu.bf16_flops_per_us / peak_of(gpu, w.dtype));
   if (w.m > 0 && w.k > 0) {
     const double area = static_cast<double>(w.m) * static_cast<double>(w.n) *
                         static_cast<double>(w.k) * static_cast<double>(w.batch);

@@ -307,7 +307,16 @@ struct Loss {
   bool divided = false;  // by grad_accum, before the backward
 };
 
+// Which kernels scaled_dot_product_attention runs on 16-bit types; a cost, never an order.
+// automatic: by GPU and software date (sim/cost/assumptions.h).
+enum class AttentionBackend : uint8_t { automatic, fa2, fa3, cudnn, triton, efficient };
+
+// Year and month of PyTorch, cuBLAS and the rest, as 202503; 0: of the calibration's date.
+using SoftwareDate = int;
+
 struct Training {
+  AttentionBackend attention_backend = AttentionBackend::automatic;
+  SoftwareDate software = 0;
   std::string pytorch = "2.15";  // one of played_releases()
   bool legacy_nccl = false;      // the backend "nccl-legacy" (TORCH_DIST_USE_NCCL2=0)
   const Behaviour& behaviour() const { return *behaviour_of(pytorch); }

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "sim/cost/assumptions.h"
 #include "sim/cost/flat.h"
 #include "sim/cost/price.h"
 #include "sim/schedule/training_program.h"
@@ -11,9 +12,7 @@ namespace shardsim {
 CostTable price(const Scenario& scenario, const Schedule& schedule) {
   if (scenario.cost.model == CostChoice::Model::flat)
     return flat_costs(scenario.cost.flat, schedule);
-  const std::optional<Calibration>& given = scenario.cost.calibration;
-  return roofline_costs(scenario.cluster, given ? *given : calibration_of(scenario.cluster.gpu),
-                        schedule);
+  return roofline_costs(scenario.cluster, effective_calibration(scenario), schedule);
 }
 
 namespace {

@@ -1,0 +1,68 @@
+#include "sim/cost/assumptions.h"
+
+#include <fmt/format.h>
+
+#include "sim/cluster/catalogue.h"
+
+namespace shardsim {
+namespace {
+
+constexpr SoftwareDate kCudnnFrom = 202503;
+constexpr SoftwareDate kUntil2022 = 202305;  // torch 2.0 came in 2023-03 and was taken up by May
+constexpr SoftwareDate kUntil2023 = 202402;  // torch 2.2 came in 2024-01
+constexpr int kHopper = 90;
+
+}  // namespace
+
+AttentionBackend attention_backend(const Scenario& s) {
+  if (s.training.attention_backend != AttentionBackend::automatic)
+    return s.training.attention_backend;
+  if (s.model.sdpa == Sdpa::efficient) return AttentionBackend::efficient;
+  const bool old = s.training.software != 0 && s.training.software < kCudnnFrom;
+  return s.cluster.gpu.compute_capability >= kHopper && !old ? AttentionBackend::cudnn
+                                                             : AttentionBackend::fa2;
+}
+
+const char* name_of(AttentionBackend backend) {
+  switch (backend) {
+    case AttentionBackend::automatic: return "auto";
+    case AttentionBackend::fa2: return "FlashAttention-2";
+    case AttentionBackend::fa3: return "FlashAttention-3";
+    case AttentionBackend::cudnn: return "cuDNN";
+    case AttentionBackend::triton: return "Triton flash attention of 2023";
+    case AttentionBackend::efficient: return "memory-efficient attention";
+  }
+  return "?";
+}
+
+Calibration effective_calibration(const Scenario& s) {
+  Calibration c = s.cost.calibration ? *s.cost.calibration : calibration_of(s.cluster.gpu);
+  switch (attention_backend(s)) {
+    case AttentionBackend::fa3: c.attention_backend = c.attention_fa3; break;
+    case AttentionBackend::cudnn: c.attention_backend = c.attention_cudnn; break;
+    case AttentionBackend::triton: c.attention_backend = c.attention_triton; break;
+    case AttentionBackend::efficient: c.attention_backend = c.attention_efficient; break;
+    default: break;
+  }
+  const SoftwareDate date = s.training.software;
+  if (date != 0 && date < kUntil2022)
+    c.gemm_efficiency *= c.gemm_2022;
+  else if (date != 0 && date < kUntil2023)
+    c.gemm_efficiency *= c.gemm_2023;
+  return c;
+}
+
+std::vector<std::string> assumptions(const Scenario& s) {
+  std::vector<std::string> out;
+  const bool decoder = has_cross_entropy(s.model.family);
+  if (decoder && s.model.attention == AttentionForm::sdpa &&
+      s.training.attention_backend == AttentionBackend::automatic)
+    out.push_back(fmt::format("attention runs {}", name_of(attention_backend(s))));
+  if (s.training.software == 0) out.emplace_back("the software is as old as the calibration's");
+  if (!s.cost.calibration)
+    out.push_back(fmt::format("constants of {} come from its generation's figures, not from a fit",
+                              s.cluster.gpu.name));
+  return out;
+}
+
+}  // namespace shardsim

@@ -1,0 +1,30 @@
+// What a scenario leaves open and what decides a price as much as the hardware does, with what stands
+// for it: which attention kernels run, how old the software is, which power class the GPU is of.
+// price() uses it, and every report shows it.
+//
+//   attention   FlashAttention-2 on Ampere and by software before 2025-03; cuDNN on Hopper and newer
+//               from 2025-03 on (torchtitan asks for it first since then; its rows of that time fit
+//               it, the earlier ones do not). Where the model says efficient or math: that
+//   software    of 2022 (torch 1.12, 1.13) and of 2023 (2.0, 2.1): products at gemm_2022 and gemm_2023
+//               of the rate; newer or not stated: as calibrated
+// Worked number: software "2022-12" on an A100 multiplies gemm_efficiency by gemm_2022.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/cluster/calibration.h"
+#include "sim/plan/scenario.h"
+
+namespace shardsim {
+
+AttentionBackend attention_backend(const Scenario& scenario);
+const char* name_of(AttentionBackend backend);
+
+// The GPU's constants with the scenario's choices in them.
+Calibration effective_calibration(const Scenario& scenario);
+
+// In sentences, each with what was taken: "attention: FlashAttention-2 (not stated)".
+std::vector<std::string> assumptions(const Scenario& scenario);
+
+}  // namespace shardsim
