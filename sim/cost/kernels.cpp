@@ -68,8 +68,7 @@ double attention_rate(const GpuRates& gpu, int64_t length) {
 // follows its peak (an assumption).
 double attention_work_us(const GpuRates& gpu, const Work& w) {
   const bool half = bytes_of(w.dtype) <= 2;
-  const double backend =
-      half ? gpu.constants.attention_backend : gpu.constants.attention_efficient;
+  const double backend = half ? gpu.constants.attention_backend : gpu.constants.attention_efficient;
   const double flops = static_cast<double>(w.flops) / backend *
                        std::max(1.0, gpu.bf16_flops_per_us / peak_of(gpu, w.dtype));
   if (w.m > 0 && w.k > 0) {
