@@ -37,6 +37,8 @@ constexpr ConstantInfo kConstants[] = {
     {"kernel_floor_us", &C::kernel_floor_us, 0, 1e4, "the least a kernel takes"},
     {"copy_fixed_us", &C::copy_fixed_us, 0, 1e4, "of each copy from or to the host"},
     {"host_link_fraction", &C::host_link_fraction, .01, 1, "of the host link's line rate"},
+    {"collective_latency", &C::collective_latency, .01, 100, "of the model's latencies"},
+    {"collective_bandwidth", &C::collective_bandwidth, .01, 100, "of the model's bandwidths"},
     {"host_call_us", &C::host_call_us, 0, 1e5, "of each host call"},
 };
 

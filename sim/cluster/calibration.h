@@ -69,6 +69,10 @@ struct Calibration {
   double copy_fixed_us = 2.0;
   double host_link_fraction = .80;
 
+  // Of collectives between what NCCL chooses and what is measured (sim/cost/nccl_measured.h).
+  double collective_latency = 1;
+  double collective_bandwidth = 1;
+
   // One host call. Eager PyTorch with FSDP costs the host 6 us a launch, 14.6 us an operator call
   // and 466 us a collective (solved from two MiniTrainBench rows on A100, which predicts three others
   // within 5, -32 and -29 %); with 3.27 operator calls a launch that is 54 us a launch, and a

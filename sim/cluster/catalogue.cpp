@@ -33,6 +33,8 @@ constexpr Source kRtx4090Capacity{"out-of-memory message in ali-vilab/VGen issue
 constexpr Source kTorchtitanH100{"github pytorch/torchtitan benchmarks (96 GB HBM2e, 500 W)",
                                  "2024-12", "published"};
 
+constexpr Source kNvlinks{"vendor datasheet", "", "published"};
+
 struct GpuRow {
   std::string_view name;
   const Source& base;
@@ -42,6 +44,7 @@ struct GpuRow {
   Figure memory_gib{};
   double pcie_gbps = 0;
   std::string_view note = "";
+  double nvlinks = 0;
 };
 
 constexpr GpuEntry entry(const GpuRow& r) {
@@ -56,37 +59,41 @@ constexpr GpuEntry entry(const GpuRow& r) {
           from(r.memory_gbps, r.base),
           r.memory_gib,
           from(500, kContext),
-          from(r.pcie_gbps, r.base)};
+          from(r.pcie_gbps, r.base),
+          from(r.nvlinks, kNvlinks)};
 }
 
 constexpr Figure reported(double nominal) { return from(0.985 * nominal, kReportedRule); }
 
 constexpr GpuEntry kGpus[] = {
     entry({"v100-sxm2-16gb", kMemory, 80, 70, 15.7, 0, 0, 125, 900, reported(16), 15.75,
-           "no bf16 tensor cores"}),
+           "no bf16 tensor cores", 6}),
     entry({"v100-sxm2-32gb", kMemory, 80, 70, 15.7, 0, 0, 125, 900, reported(32), 15.75,
-           "no bf16 tensor cores"}),
+           "no bf16 tensor cores", 6}),
     entry({"a100-sxm4-40gb", kMlEngineering, 108, 80, 19.5, 156, 312, 312, 1555,
-           from(39.50, kA100Capacity40), 31.5, "memory rate is the vendor's, from memory"}),
+           from(39.50, kA100Capacity40), 31.5, "memory rate is the vendor's, from memory", 12}),
     entry({"a100-sxm4-80gb", kMlEngineering, 108, 80, 19.5, 156, 312, 312, 2039,
-           from(79.25, kA100Capacity80), 31.5}),
+           from(79.25, kA100Capacity80), 31.5, "", 12}),
     entry({"a100-pcie-80gb", kMlEngineering, 108, 80, 19.5, 156, 312, 312, 1935,
            from(79.25, kA100Capacity80), 31.5, "NVLink only as a bridge of two"}),
     entry({"h100-sxm5-80gb", kMlEngineering, 132, 90, 67, 494.5, 989, 989, 3350,
-           from(79.10, kH100Capacity80), 63}),
+           from(79.10, kH100Capacity80), 63, "", 18}),
     entry({"h100-sxm5-96gb", kTorchtitanH100, 132, 90, 67, 494.5, 989, 989, 2400, reported(96), 63,
-           "the 500 W part of torchtitan's tables"}),
+           "the 500 W part of torchtitan's tables", 18}),
     entry({"h100-pcie-80gb", kMlEngineering, 114, 90, 51, 378, 756, 756, 2000,
            from(79.10, kH100Capacity80), 63, "NVLink only as a bridge of two"}),
-    entry(
-        {"h200-sxm-141gb", kMlEngineering, 132, 90, 67, 494.5, 989, 989, 4800, reported(141), 63}),
-    entry({"gh200-96gb", kMlEngineering, 132, 90, 67, 494.5, 989, 989, 4000, reported(96), 63}),
-    entry({"gh200-141gb", kMlEngineering, 132, 90, 67, 494.5, 989, 989, 4800, reported(141), 63}),
-    entry({"b200-sxm", kMlEngineering, 148, 100, 80, 1125, 2250, 2250, 8000, reported(180), 63}),
+    entry({"h200-sxm-141gb", kMlEngineering, 132, 90, 67, 494.5, 989, 989, 4800, reported(141), 63,
+           "", 18}),
+    entry({"gh200-96gb", kMlEngineering, 132, 90, 67, 494.5, 989, 989, 4000, reported(96), 63, "",
+           18}),
+    entry({"gh200-141gb", kMlEngineering, 132, 90, 67, 494.5, 989, 989, 4800, reported(141), 63, "",
+           18}),
+    entry({"b200-sxm", kMlEngineering, 148, 100, 80, 1125, 2250, 2250, 8000, reported(180), 63, "",
+           18}),
     entry({"b300-sxm", kMlEngineering, 148, 103, 80, 1125, 2250, 2250, 8000, reported(288), 121,
-           "152 SMs are seen too"}),
+           "152 SMs are seen too", 18}),
     entry({"gb200", kMlEngineering, 152, 100, 80, 1250, 2500, 2500, 8000, reported(186), 63,
-           "host over NVLink-C2C; pcie_gbps stands for it and is low"}),
+           "host over NVLink-C2C; pcie_gbps stands for it and is low", 18}),
     entry({"l40s", kMlEngineering, 142, 89, 91.6, 183, 362, 362, 864, reported(48), 31.5}),
     entry({"l4", kMemory, 58, 89, 30.3, 60, 121, 121, 300, reported(24), 31.5}),
     entry({"a10g", kMemory, 80, 86, 35, 35, 70, 70, 600, reported(24), 31.5}),
@@ -168,11 +175,30 @@ constexpr LinkEntry cloud(double line_gbps, double bus_inside) {
 }
 constexpr Figure gpus(double n) { return from(n, kSystems); }
 
+constexpr Source kNoLatency{"InfiniBand and RoCE plugins state none", "", "published"};
+constexpr Source kEfaPlugin{"github aws/aws-ofi-nccl, table of instance types", "", "published"};
+constexpr Source kEfaPluginAssumed{"as of other instances of its generation", "", "assumed"};
+constexpr Source kEfaSeen{"sweeps of AWS p5 and p6-b200", "", "fitted"};
+constexpr Source kSlingshotSeen{
+    "all-gather floor over 128 nodes: github argonne-lcf/alcf-nccl-tests", "", "fitted"};
+
+constexpr NetworkEntry ib_nics(double n, double gbps, std::string_view cpu = "intel") {
+  return {from(n, kSystems), from(gbps, kSystems), from(0, kNoLatency), from(0, kNoLatency), cpu};
+}
+constexpr NetworkEntry efa_nics(double n, double gbps, double plugin, const Source& source,
+                                std::string_view cpu) {
+  return {from(n, kSystems), from(gbps, kSystems), from(35, kEfaSeen), from(plugin, source), cpu};
+}
+constexpr NetworkEntry slingshot_nics(double n, double gbps) {
+  return {from(n, kSystems), from(gbps, kSystems), from(24.5, kSlingshotSeen),
+          from(24.5, kSlingshotSeen), "amd"};
+}
+
 constexpr SystemEntry kSystemTable[] = {
     {"dgx-1-v100", "v100-sxm2-32gb", "hybrid cube mesh, 4x100 Gb/s EDR", gpus(8), kVolta,
-     ib(50, 114), ib_rail(50, 8)},
+     ib(50, 114), ib_rail(50, 8), ib_nics(4, 12.5)},
     {"dgx-2", "v100-sxm2-32gb", "NVSwitch, 8x100 Gb/s EDR", gpus(16), kVolta, ib(100, 114),
-     ib_rail(100, 16)},
+     ib_rail(100, 16), ib_nics(8, 12.5)},
     {"hgx-a100", "a100-sxm4-80gb", "one node", gpus(8), kAmpere, kNoLink, kNoLink},
     {"dgx-a100",
      "a100-sxm4-80gb",
@@ -180,102 +206,122 @@ constexpr SystemEntry kSystemTable[] = {
      gpus(8),
      kAmpere,
      {from(4.85, kHdr), from(177, kHdr)},
-     ib_rail(200, 8)},
+     ib_rail(200, 8),
+     ib_nics(8, 25, "amd")},
     {"hgx-h100", "h100-sxm5-80gb", "one node", gpus(8), kHopper, kNoLink, kNoLink},
     {"dgx-h100", "h100-sxm5-80gb", "8x400 Gb/s NDR, a NIC per GPU", gpus(8), kHopper, kNdrInter,
-     kNdrRailLink},
+     kNdrRailLink, ib_nics(8, 50)},
     {"hgx-h200", "h200-sxm-141gb", "8x400 Gb/s NDR assumed between nodes", gpus(8), kHopper200,
-     kNdrInterAssumed, kNdrRailAssumed},
+     kNdrInterAssumed, kNdrRailAssumed, ib_nics(8, 50)},
     {"hgx-b200", "b200-sxm", "8x400 Gb/s assumed between nodes", gpus(8), kBlackwell, ib(400, 682),
-     ib_rail(400, 8)},
+     ib_rail(400, 8), ib_nics(8, 50)},
     {"dgx-b300", "b300-sxm", "8x800 Gb/s XDR", gpus(8), kBlackwellRule, ib(800, 685.7),
-     ib_rail(800, 8)},
+     ib_rail(800, 8), ib_nics(8, 100)},
     {"gb200-nvl72", "gb200", "a node is the NVLink domain of 72; 18 trays of 4x400 Gb/s", gpus(72),
-     kBlackwellRule, ib(3600, 685.7), ib_rail(3600, 72)},
+     kBlackwellRule, ib(3600, 685.7), ib_rail(3600, 72), ib_nics(72, 50, "other")},
     {"aws-p3dn.24xlarge",
      "v100-sxm2-32gb",
      "1x100 Gb/s EFA",
      gpus(8),
      kVolta,
      {from(5.1, kP3Floor), from(11.25, kNicRule)},
-     {from(5.1, kP3Floor), from(1.40625, kRailRule)}},
+     {from(5.1, kP3Floor), from(1.40625, kRailRule)},
+     efa_nics(1, 12.5, 150, kEfaPlugin, "intel")},
     {"aws-p4d.24xlarge",
      "a100-sxm4-40gb",
      "4x100 Gb/s EFA; all-reduce by tree measured 78 GB/s",
      gpus(8),
      kAmpere,
      {from(5.0, kRoce), from(45, kRoce)},
-     cloud_rail(50, 8)},
+     cloud_rail(50, 8),
+     efa_nics(4, 12.5, 75, kEfaPlugin, "intel")},
     {"aws-p4de.24xlarge",
      "a100-sxm4-80gb",
      "4x100 Gb/s EFA; all-reduce by tree measured 78 GB/s",
      gpus(8),
      kAmpere,
      {from(5.0, kRoce), from(45, kRoce)},
-     cloud_rail(50, 8)},
+     cloud_rail(50, 8),
+     efa_nics(4, 12.5, 75, kEfaPlugin, "intel")},
     {"aws-p5.48xlarge",
      "h100-sxm5-80gb",
      "32x100 Gb/s EFA",
      gpus(8),
      kHopper,
      {from(9.7, kP5), from(376, kP5)},
-     cloud_rail(400, 8)},
+     cloud_rail(400, 8),
+     efa_nics(8, 50, 75, kEfaPlugin, "amd")},
     {"aws-p5en.48xlarge",
      "h200-sxm-141gb",
      "16x200 Gb/s EFA",
      gpus(8),
      kHopper200,
      {from(9.7, kAsEfa), from(365, kP5en)},
-     cloud_rail(400, 8)},
+     cloud_rail(400, 8),
+     efa_nics(8, 50, 35, kEfaPluginAssumed, "intel")},
     {"aws-p6-b200.48xlarge",
      "b200-sxm",
      "8x400 Gb/s EFA",
      gpus(8),
      kBlackwell,
      {from(9.7, kAsEfa), from(382, kP6)},
-     cloud_rail(400, 8)},
+     cloud_rail(400, 8),
+     efa_nics(8, 50, 35, kEfaPluginAssumed, "intel")},
     {"aws-p6-b300.48xlarge", "b300-sxm", "16x400 Gb/s EFA", gpus(8), kBlackwellRule,
-     cloud(800, 685.7), cloud_rail(800, 8)},
+     cloud(800, 685.7), cloud_rail(800, 8), efa_nics(8, 100, 35, kEfaPluginAssumed, "intel")},
     {"aws-g5.48xlarge", "a10g", "PCIe, 1x100 Gb/s", gpus(8), kPcie, cloud(12.5, 10),
-     cloud_rail(12.5, 8)},
+     cloud_rail(12.5, 8), efa_nics(1, 12.5, 75, kEfaPluginAssumed, "amd")},
     {"azure-nd-a100-v4",
      "a100-sxm4-40gb",
      "8x200 Gb/s HDR",
      gpus(8),
      kAmpere,
      {from(4.85, kHdr), from(177, kHdr)},
-     ib_rail(200, 8)},
+     ib_rail(200, 8),
+     ib_nics(8, 25, "amd")},
     {"azure-nd-h100-v5", "h100-sxm5-80gb", "8x400 Gb/s NDR", gpus(8), kHopper, kNdrInterAssumed,
-     kNdrRailAssumed},
+     kNdrRailAssumed, ib_nics(8, 50)},
     {"azure-nd-h200-v5", "h200-sxm-141gb", "8x400 Gb/s NDR", gpus(8), kHopper200, kNdrInterAssumed,
-     kNdrRailAssumed},
+     kNdrRailAssumed, ib_nics(8, 50)},
     {"gcp-a3-high", "h100-sxm5-80gb", "4x200 Gb/s, GPUDirect-TCPX", gpus(8), kHopper,
-     cloud(100, 354), cloud_rail(100, 8)},
+     cloud(100, 354), cloud_rail(100, 8), ib_nics(4, 25)},
     {"gcp-a3-mega", "h100-sxm5-80gb", "8x200 Gb/s, GPUDirect-TCPXO", gpus(8), kHopper,
-     cloud(200, 354), cloud_rail(200, 8)},
+     cloud(200, 354), cloud_rail(200, 8), ib_nics(8, 25)},
     {"gcp-a3-ultra", "h200-sxm-141gb", "8x400 Gb/s RoCE", gpus(8), kHopper200, kNdrInterAssumed,
-     kNdrRailAssumed},
+     kNdrRailAssumed, ib_nics(8, 50)},
     {"oci-bm-gpu-h100", "h100-sxm5-80gb", "16x200 Gb/s RoCE", gpus(8), kHopper, kNdrInterAssumed,
-     kNdrRailAssumed},
+     kNdrRailAssumed, ib_nics(16, 25)},
     {"alibaba-h800",
      "h100-sxm5-80gb",
      "8x400 Gb/s; H800 with the H100's figures",
      gpus(8),
      kHopper,
      {from(4.7, kSimAi), from(390, kSimAi)},
-     kNdrRailAssumed},
+     kNdrRailAssumed,
+     ib_nics(8, 50)},
     {"meta-llama3-h100", "h100-sxm5-80gb", "8x400 Gb/s RoCE, 1:7 between pods of 3072", gpus(8),
-     kHopper, kNdrInterAssumed, kNdrRailAssumed},
+     kHopper, kNdrInterAssumed, kNdrRailAssumed, ib_nics(8, 50)},
     {"alcf-polaris",
      "a100-sxm4-40gb",
      "2x200 Gb/s Slingshot-11",
      gpus(4),
      kAmpere,
      {from(9.7, kAsEfa), from(36, kPolaris)},
-     cloud_rail(50, 4)},
+     cloud_rail(50, 4),
+     slingshot_nics(2, 25)},
 };
 
 Link link(const LinkEntry& e) { return {e.alpha_us.value, e.bus_gbps.value}; }
+
+Network network(const NetworkEntry& e) {
+  Network n;
+  n.nics = static_cast<int>(e.nics.value);
+  n.nic_gbps = e.nic_gbps.value;
+  n.nic_latency_us = e.latency_us.value;
+  n.plugin_latency_us = e.plugin_latency_us.value;
+  n.cpu = e.cpu == "amd" ? CpuVendor::amd : e.cpu == "intel" ? CpuVendor::intel : CpuVendor::other;
+  return n;
+}
 
 template <class Table>
 std::string names_of(const Table& table) {
@@ -305,6 +351,16 @@ void links(std::string& out, std::string_view key, const LinkEntry& e) {
   figure(out, 6, "bus_gbps", e.bus_gbps);
 }
 
+void nics(std::string& out, const NetworkEntry& e) {
+  if (e.nics.value == 0) return;
+  fmt::format_to(std::back_inserter(out), "    nics:\n");
+  figure(out, 6, "count", e.nics);
+  figure(out, 6, "nic_gbps", e.nic_gbps);
+  figure(out, 6, "latency_us", e.latency_us);
+  figure(out, 6, "plugin_latency_us", e.plugin_latency_us);
+  fmt::format_to(std::back_inserter(out), "      cpu: {}\n", e.cpu);
+}
+
 constexpr std::string_view kLegend =
     "# basis: published (a vendor's figure), measured (a run in the source), fitted (least "
     "squares\n"
@@ -332,6 +388,7 @@ std::optional<Gpu> find_gpu(std::string_view name) {
     g.memory_bytes = std::llround(e.memory_gib.value * static_cast<double>(kGiB));
     g.context_bytes = std::llround(e.context_mib.value * static_cast<double>(kMiB));
     g.pcie_gbps = e.pcie_gbps.value;
+    g.nvlinks = static_cast<int>(e.nvlinks.value);
     return g;
   }
   return std::nullopt;
@@ -348,6 +405,7 @@ std::optional<Cluster> find_system(std::string_view name) {
     c.intra = link(e.intra);
     c.inter = link(e.inter);
     c.rail = link(e.rail);
+    c.network = network(e.network);
     return c;
   }
   return std::nullopt;
@@ -374,6 +432,7 @@ std::string gpus_yaml() {
     figure(out, 4, "memory_gib", e.memory_gib);
     figure(out, 4, "context_mib", e.context_mib);
     figure(out, 4, "pcie_gbps", e.pcie_gbps);
+    figure(out, 4, "nvlinks", e.nvlinks);
   }
   return out;
 }
@@ -390,6 +449,7 @@ std::string systems_yaml() {
     links(out, "intra", e.intra);
     links(out, "inter", e.inter);
     links(out, "rail", e.rail);
+    nics(out, e.network);
   }
   return out;
 }

@@ -43,10 +43,18 @@ struct GpuEntry {
   Figure sms, compute_capability;
   Figure fp32_tflops, tf32_tflops, bf16_tflops, fp16_tflops;  // dense; 0: the GPU has none
   Figure memory_gbps, memory_gib, context_mib, pcie_gbps;
+  Figure nvlinks;  // 0: none
 };
 
 struct LinkEntry {
   Figure alpha_us, bus_gbps;
+};
+
+// The NICs of a node as NCCL sees them: EFA's plugin makes one of all that are a GPU's. plugin_latency_us is what their plugin states to NCCL, which chooses by it;
+// latency_us what published sweeps show of it.
+struct NetworkEntry {
+  Figure nics, nic_gbps, latency_us, plugin_latency_us;
+  std::string_view cpu = "intel";
 };
 
 struct SystemEntry {
@@ -55,6 +63,7 @@ struct SystemEntry {
   std::string_view note;
   Figure gpus_per_node;
   LinkEntry intra, inter, rail;  // inter, rail: 0 where the system is one node
+  NetworkEntry network{};        // no nics: one node
 };
 
 std::span<const GpuEntry> gpu_catalogue();

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "sim/base/units.h"
+#include "sim/cluster/network.h"
 
 namespace shardsim {
 
@@ -24,6 +25,7 @@ struct Gpu {
   Bytes memory_bytes = 0;            // what the device reports as its total
   Bytes context_bytes = 500 * kMiB;  // taken by the CUDA context before any tensor
   double pcie_gbps = 31.5;           // host link, one direction, line rate; 31.5 is Gen4 x16
+  int nvlinks = 0;                   // of one GPU; 0: none, or not stated
 };
 
 // A ring collective over n ranks of S whole bytes takes (n-1)*alpha + (n-1)/n * S/bus for an
@@ -31,6 +33,7 @@ struct Gpu {
 struct Link {
   double alpha_us = 0;  // per ring step
   double bus_gbps = 0;  // bus bandwidth per GPU, 1e9 bytes a second
+  bool given = false;  // by the scenario: collectives over it are such rings, whatever NCCL chooses
 };
 
 struct Cluster {
@@ -43,6 +46,7 @@ struct Cluster {
   // The network for a ring with one rank a node, while every other GPU of the node runs its own
   // (HSDP's replica communicators). bus_gbps 0: inter with 1/gpus_per_node of its bandwidth.
   Link rail;
+  Network network;
   double price_per_gpu_hour = 0;  // 0: not stated
 
   int64_t world() const { return static_cast<int64_t>(gpus_per_node) * nodes; }

@@ -4,6 +4,7 @@
 
 #include "sim/base/spelling.h"
 #include "sim/cluster/catalogue.h"
+#include "sim/cluster/network.h"
 
 namespace shardsim {
 namespace {
@@ -12,6 +13,9 @@ constexpr double kLeastTflops = 0.01, kMostTflops = 1e6;
 constexpr double kLeastGbps = 0.001, kMostGbps = 1e6;
 constexpr double kMostAlphaUs = 1e5;
 constexpr int64_t kMostGpusPerNode = 1024;
+constexpr int64_t kMostNvlinks = 144;
+constexpr int64_t kMostNics = 1024;
+constexpr double kMostOversubscription = 1000;
 constexpr int64_t kMostNodes = 1 << 17;
 
 template <class Entries>
@@ -30,7 +34,7 @@ Gpu read_gpu(const Value& value) {
   if (!value.is_map()) return gpu_of_catalogue(value);
   const Map map(value, {"preset", "name", "sms", "compute_capability", "fp32_tflops", "tf32_tflops",
                         "bf16_tflops", "fp16_tflops", "memory_bandwidth", "memory", "context",
-                        "pcie_bandwidth"});
+                        "pcie_bandwidth", "nvlinks"});
   const std::optional<Value> preset = map.find("preset");
   Gpu gpu;
   if (preset) gpu = gpu_of_catalogue(*preset);
@@ -60,6 +64,8 @@ Gpu read_gpu(const Value& value) {
     gpu.context_bytes = v->bytes(0, 1024 * kGiB, "taken by the CUDA context");
   if (const std::optional<Value> v = map.find("pcie_bandwidth"))
     gpu.pcie_gbps = v->quantity(Dimension::rate, kLeastGbps, kMostGbps);
+  if (const std::optional<Value> v = map.find("nvlinks"))
+    gpu.nvlinks = static_cast<int>(v->whole(0, kMostNvlinks, "NVLinks of one GPU, 18 on an H100"));
   if (!preset && gpu.fp16_tflops == 0) gpu.fp16_tflops = gpu.bf16_tflops;
   if (gpu.context_bytes >= gpu.memory_bytes)
     value.fail(fmt::format("the CUDA context ({}) leaves nothing of the memory ({})",
@@ -72,7 +78,8 @@ Link read_link(const Value& value) {
   return {map.at("alpha", "latency of one step of a ring, such as 5 us")
               .quantity(Dimension::time, 0, kMostAlphaUs),
           map.at("bus", "bus bandwidth of a GPU, such as 354 GB/s")
-              .quantity(Dimension::rate, kLeastGbps, kMostGbps)};
+              .quantity(Dimension::rate, kLeastGbps, kMostGbps),
+          true};
 }
 
 void read_links(const Value& value, Cluster& cluster) {
@@ -82,12 +89,36 @@ void read_links(const Value& value, Cluster& cluster) {
   if (const std::optional<Value> v = map.find("rail")) cluster.rail = read_link(*v);
 }
 
+void read_nics(const Value& value, Cluster& cluster) {
+  const Map map(value, {"count", "rate", "latency"});
+  Network& n = cluster.network;
+  n.nics = static_cast<int>(map.at("count", "NICs of a node").whole(1, kMostNics));
+  n.nic_gbps = map.at("rate", "line rate of one NIC, such as 400 Gb/s")
+                   .quantity(Dimension::rate, kLeastGbps, kMostGbps);
+  if (const std::optional<Value> v = map.find("latency"))
+    n.nic_latency_us = n.plugin_latency_us = v->quantity(Dimension::time, 0, kMostAlphaUs);
+  links_of_nics(cluster);
+}
+
+void read_fabric(const Value& value, Network& n) {
+  const Map map(value, {"pod_nodes", "oversubscription", "hop_latency", "sharp"});
+  if (const std::optional<Value> v = map.find("pod_nodes"))
+    n.pod_nodes = static_cast<int>(v->whole(1, kMostNodes, "nodes under one set of leaves"));
+  if (const std::optional<Value> v = map.find("oversubscription")) {
+    n.oversubscription = v->decimal(1, kMostOversubscription, "7 is 7:1 above a pod");
+    if (n.pod_nodes == 0)
+      value.fail("the key 'pod_nodes' is missing", "what leaves a pod is oversubscribed");
+  }
+  if (const std::optional<Value> v = map.find("hop_latency"))
+    n.hop_us = v->quantity(Dimension::time, 0, kMostAlphaUs, "one more switch on the way");
+  if (const std::optional<Value> v = map.find("sharp")) n.sharp = v->boolean();
+}
+
 }  // namespace
 
 Cluster read_cluster(const Value& value) {
   const Map map(value, {"preset", "name", "gpu", "gpus_per_node", "nodes", "links", "nics",
-                        "price_per_gpu_hour"});
-  map.cannot_play("nics");
+                        "fabric", "cpu", "price_per_gpu_hour"});
   Cluster cluster;
   if (const std::optional<Value> preset = map.find("preset")) {
     const std::optional<Cluster> found = find_system(preset->word());
@@ -108,6 +139,11 @@ Cluster read_cluster(const Value& value) {
     cluster.gpus_per_node = static_cast<int>(v->whole(1, kMostGpusPerNode));
   if (const std::optional<Value> v = map.find("nodes"))
     cluster.nodes = static_cast<int>(v->whole(1, kMostNodes));
+  if (const std::optional<Value> v = map.find("cpu"))
+    cluster.network.cpu = v->choice<CpuVendor>(
+        {{"intel", CpuVendor::intel}, {"amd", CpuVendor::amd}, {"other", CpuVendor::other}});
+  if (const std::optional<Value> v = map.find("nics")) read_nics(*v, cluster);
+  if (const std::optional<Value> v = map.find("fabric")) read_fabric(*v, cluster.network);
   if (const std::optional<Value> v = map.find("links")) read_links(*v, cluster);
   if (const std::optional<Value> v = map.find("price_per_gpu_hour"))
     cluster.price_per_gpu_hour = v->decimal(0, 1e6);

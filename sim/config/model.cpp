@@ -421,8 +421,9 @@ Architecture read_config_value(const Value& value, const std::string& name) {
   return a;
 }
 
-// Where a scenario's `models/x/config.json` may be: beside the scenario, or in a folder above it.
-std::string find_config(const Value& value, const std::string& scenario) {
+}  // namespace
+
+std::string find_beside(const Value& value, const std::string& scenario) {
   namespace fs = std::filesystem;
   const fs::path wanted = value.text();
   if (wanted.is_absolute()) return wanted.string();
@@ -438,8 +439,6 @@ std::string find_config(const Value& value, const std::string& scenario) {
   value.fail(fmt::format("there is no file {}", quoted_for_message(beside.string())),
              "a path is relative to the scenario's folder or one of the three above it");
 }
-
-}  // namespace
 
 Architecture read_hf_config(std::string_view text, const std::string& file,
                             const std::string& name) {
@@ -477,7 +476,7 @@ Architecture read_model(const Value& value, const std::string& file) {
   }
   if (config) {
     const Map map(value, with_form_keys({"hf_config"}));
-    const std::string path = find_config(map.at("hf_config"), file);
+    const std::string path = find_beside(map.at("hf_config"), file);
     std::filesystem::path stem(path);
     stem = stem.stem() == "config" ? stem.parent_path().filename() : stem.stem();
     Architecture a = read_hf_config(read_text_file(path), path, stem.string());

@@ -26,6 +26,10 @@ struct ModelPreset {
 // Sorted by name; generated from scenarios/models by the build.
 std::span<const ModelPreset> model_presets();
 
+// The file that a scenario's `models/x/config.json` is: beside the scenario, or in one of the three
+// folders above it. Error where there is none.
+std::string find_beside(const Value& value, const std::string& scenario);
+
 // Error, with the nearest name as a hint, if there is none; `value` names the preset.
 Architecture read_preset(const Value& value);
 // `name` is for people.

@@ -7,6 +7,7 @@
 #include "sim/config/cluster.h"
 #include "sim/config/limits.h"
 #include "sim/config/model.h"
+#include "sim/config/nccl_tests.h"
 #include "sim/config/reader.h"
 #include "sim/config/training.h"
 
@@ -15,16 +16,43 @@ namespace {
 
 constexpr int64_t kMostSteps = 64;
 
-CostChoice read_cost(const Value& value) {
+void read_collectives(const Map& map, CollectiveModel& model, const std::string& file) {
+  using Backend = CollectiveModel::Backend;
+  if (const std::optional<Value> v = map.find("collectives"))
+    model.backend = v->choice<Backend>({{"auto", Backend::automatic},
+                                        {"ring", Backend::ring},
+                                        {"tuner", Backend::tuner},
+                                        {"two_level", Backend::two_level},
+                                        {"table", Backend::table}});
+  if (const std::optional<Value> v = map.find("nccl"))
+    model.nccl =
+        v->choice<NcclVersion>({{"2.28", NcclVersion::v2_28}, {"2.30", NcclVersion::v2_30}});
+  if (const std::optional<Value> v = map.find("pad_to_16")) model.pad_to_16 = v->boolean();
+  if (const std::optional<Value> v = map.find("nccl_table")) {
+    if (model.backend != Backend::automatic && model.backend != Backend::table)
+      v->fail("only collectives auto and table look a time up");
+    const std::string path = find_beside(*v, file);
+    model.table = std::make_shared<const NcclTable>(load_nccl_tests(path));
+  } else if (model.backend == Backend::table) {
+    map.fail_key("collectives", "the key 'nccl_table' is missing",
+                 "the output of nccl-tests, as text or as JSON of -J");
+  }
+}
+
+CostChoice read_cost(const Value& value, const std::string& file) {
   CostChoice cost;
-  const Map map(value, {"model", "kernel_us", "gemm_tflops", "bus_gbps", "host_us"});
+  const Map map(value, {"model", "collectives", "nccl", "nccl_table", "pad_to_16", "kernel_us",
+                        "gemm_tflops", "bus_gbps", "host_us"});
   cost.model = map.at("model").choice<CostChoice::Model>(
       {{"roofline", CostChoice::Model::roofline}, {"flat", CostChoice::Model::flat}});
   if (cost.model == CostChoice::Model::roofline) {
     for (std::string_view key : {"kernel_us", "gemm_tflops", "bus_gbps", "host_us"})
       if (map.has(key)) map.fail_key(key, "only model flat has this key");
+    read_collectives(map, cost.collectives, file);
     return cost;
   }
+  for (std::string_view key : {"collectives", "nccl", "nccl_table", "pad_to_16"})
+    if (map.has(key)) map.fail_key(key, "only model roofline has this key");
   if (const std::optional<Value> v = map.find("kernel_us"))
     cost.flat.kernel_us = v->quantity(Dimension::time, 0, 1e6, "time of one kernel");
   if (const std::optional<Value> v = map.find("gemm_tflops"))
@@ -90,7 +118,7 @@ Scenario parse_scenario(std::string_view text, const std::string& file) {
   scenario.cluster = read_cluster(map.at("cluster", "what it runs on"));
   scenario.training = read_training(map.at("training", "how it is trained"), scenario.model,
                                     scenario.cluster.world());
-  if (const std::optional<Value> v = map.find("cost")) scenario.cost = read_cost(*v);
+  if (const std::optional<Value> v = map.find("cost")) scenario.cost = read_cost(*v, file);
   if (const std::optional<Value> v = map.find("options")) scenario.options = read_options(*v);
   if (const std::string why = too_large(scenario); !why.empty())
     root.fail("this scenario is too large: " + why);

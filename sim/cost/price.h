@@ -6,12 +6,13 @@
 
 #include "sim/cluster/calibration.h"
 #include "sim/cluster/cluster.h"
+#include "sim/cluster/collective_model.h"
 #include "sim/cost/cost_table.h"
 #include "sim/schedule/schedule.h"
 
 namespace shardsim {
 
 CostTable roofline_costs(const Cluster& cluster, const Calibration& calibration,
-                         const Schedule& schedule);
+                         const CollectiveModel& collectives, const Schedule& schedule);
 
 }  // namespace shardsim

@@ -15,6 +15,7 @@
 #include "sim/base/error.h"
 #include "sim/cluster/calibration.h"
 #include "sim/cluster/cluster.h"
+#include "sim/cluster/collective_model.h"
 #include "sim/model/architecture.h"
 #include "sim/model/version.h"
 
@@ -359,6 +360,7 @@ struct FlatCost {
 struct CostChoice {
   enum class Model : uint8_t { roofline, flat } model = Model::roofline;
   FlatCost flat;
+  CollectiveModel collectives;
   std::optional<Calibration> calibration;  // none: what is known of the GPU's generation
 };
 

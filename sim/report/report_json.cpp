@@ -107,8 +107,17 @@ std::string report_json(const StepReport& r) {
          {"count", c.count},
          {"bytes_total", c.bytes_total},
          {"time_s", seconds(c.time)},
-         {"exposed_s", seconds(c.exposed)}});
+         {"exposed_s", seconds(c.exposed)},
+         {"algorithm", c.algorithm.empty() ? Json(nullptr) : Json(c.algorithm)},
+         {"protocol", c.protocol.empty() ? Json(nullptr) : Json(c.protocol)},
+         {"channels", c.channels > 0 ? Json(c.channels) : Json(nullptr)},
+         {"ctas", c.ctas > 0 ? Json(c.ctas) : Json(nullptr)}});
   }
+  j["link_utilisation"] = r.links ? Json{{"nvlink", ratio(r.links->nvlink)},
+                                         {"nic", ratio(r.links->nic)},
+                                         {"spine", ratio(r.links->spine)},
+                                         {"pcie", ratio(r.links->pcie)}}
+                                  : Json(nullptr);
   j["exposed"] = Json::array();
   for (const Exposed& e : r.exposed)
     j["exposed"].push_back({{"start_s", seconds(e.start)},

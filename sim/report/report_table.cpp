@@ -214,28 +214,55 @@ void exposed(Lines& out, const StepReport& r) {
             e.waiting_on);
 }
 
+std::string chosen(const CollectiveRow& c) {
+  if (c.algorithm.empty()) return "";
+  if (c.protocol.empty()) return c.algorithm;
+  return fmt::format("{}/{}, {} {}", c.algorithm, c.protocol, c.ctas,
+                     c.ctas == 1 ? "block" : "blocks");
+}
+
+void links(Lines& out, const LinkUse& use) {
+  std::string text;
+  for (const auto& [name, part] : {std::pair<const char*, double>{"NVLink", use.nvlink},
+                                   {"NIC", use.nic},
+                                   {"spine", use.spine},
+                                   {"PCIe", use.pcie}})
+    if (part > 0) text += fmt::format("{}{} {:.1f} %", text.empty() ? "" : ", ", name, 100 * part);
+  if (!text.empty()) out.add("  links in use    {} of the step", text);
+}
+
 void collectives(Lines& out, const StepReport& r) {
   if (r.collectives.empty()) return;
   out.add("");
   out.add("collectives of a step");
-  out.add("  {:<16}{:<16}{:>6}{:>14}{:>13}{:>13}", "kind", "communicator", "count", "bytes", "time",
-          "exposed");
+  out.add("  {:<16}{:<16}{:>6}{:>14}{:>13}{:>13}  {}", "kind", "communicator", "count", "bytes",
+          "time", "exposed", r.links ? "NCCL" : "");
   for (size_t i = 0; i < r.collectives.size();) {
     CollectiveRow sum = r.collectives[i];
+    Bytes largest = sum.bytes_total / std::max<int64_t>(1, sum.count);
+    std::string choice = chosen(sum);
     size_t j = i + 1;
     for (; j < r.collectives.size() && r.collectives[j].kind == sum.kind &&
            r.collectives[j].comm == sum.comm;
          ++j) {
-      sum.count += r.collectives[j].count;
-      sum.bytes_total += r.collectives[j].bytes_total;
-      sum.time += r.collectives[j].time;
-      sum.exposed += r.collectives[j].exposed;
+      const CollectiveRow& row = r.collectives[j];
+      sum.count += row.count;
+      sum.bytes_total += row.bytes_total;
+      sum.time += row.time;
+      sum.exposed += row.exposed;
+      const Bytes bytes = row.bytes_total / std::max<int64_t>(1, row.count);
+      if (bytes > largest) {
+        largest = bytes;
+        choice = chosen(row);
+      }
     }
     i = j;
-    out.add("  {:<16}{:<16}{:>6}{:>14}{:>13}{:>13}", name_of(sum.kind),
+    out.add("  {:<16}{:<16}{:>6}{:>14}{:>13}{:>13}  {}", name_of(sum.kind),
             sum.comm.v < r.communicator_names.size() ? r.communicator_names[sum.comm.v] : "",
-            sum.count, format_bytes(sum.bytes_total), duration(sum.time), duration(sum.exposed));
+            sum.count, format_bytes(sum.bytes_total), duration(sum.time), duration(sum.exposed),
+            choice);
   }
+  if (r.links) links(out, *r.links);
 }
 
 }  // namespace

@@ -98,7 +98,7 @@ void add_times(StepReport& r, const Schedule& schedule, const Trace& trace) {
     };
     auto it = std::find_if(r.collectives.begin(), r.collectives.end(), same);
     if (it == r.collectives.end()) {
-      r.collectives.push_back({w.kind, w.group, w.comm, 0, 0, {}, {}});
+      r.collectives.push_back({w.kind, w.group, w.comm, 0, 0, {}, {}, {}, {}, 0, 0});
       it = r.collectives.end() - 1;
     }
     ++it->count;

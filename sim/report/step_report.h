@@ -64,6 +64,14 @@ struct CollectiveRow {
   int64_t count = 0;
   Bytes bytes_total = 0;
   Time time, exposed;
+  // What NCCL takes for it (sim/study/link_report.h); empty: not known, or one rank.
+  std::string algorithm, protocol;  // "Ring", "LL128"; "table": the user's sweep
+  int channels = 0, ctas = 0;
+};
+
+// Part of the step in which each kind of link is full.
+struct LinkUse {
+  double nvlink = 0, nic = 0, spine = 0, pcie = 0;
 };
 
 struct MemoryRow {
@@ -109,6 +117,7 @@ struct StepReport {
   StepTimes first, steady;
   std::vector<CollectiveRow> collectives;       // of the steady step, by kind, group, communicator
   std::vector<std::string> communicator_names;  // by CommId
+  std::optional<LinkUse> links;                 // none: the cost model knows no links
   std::vector<Exposed> exposed;                 // of the steady step
   MemoryReport memory;
   std::vector<GroupRow> groups;

@@ -1,6 +1,7 @@
 #include "sim/study/run_report.h"
 
 #include "sim/model/program.h"
+#include "sim/study/link_report.h"
 #include "sim/study/memory_snapshot.h"
 
 namespace shardsim {
@@ -100,6 +101,7 @@ StepReport run_report(const Scenario& scenario, const Simulation& s) {
         static_cast<double>(f.all) / static_cast<double>(f.all - f.recomputed);
   StepReport report = make_step_report(std::move(run), std::move(model),
                                        group_rows(s.model, s.plan, t), s.schedule, s.trace);
+  add_links(scenario, s, report);
   if (scenario.options.memory == MemoryLevel::blocks)
     report.memory.free_blocks = free_at_peak(scenario, s, 8).largest;
   return report;

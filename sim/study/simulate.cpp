@@ -12,7 +12,8 @@ namespace shardsim {
 CostTable price(const Scenario& scenario, const Schedule& schedule) {
   if (scenario.cost.model == CostChoice::Model::flat)
     return flat_costs(scenario.cost.flat, schedule);
-  return roofline_costs(scenario.cluster, effective_calibration(scenario), schedule);
+  return roofline_costs(scenario.cluster, effective_calibration(scenario),
+                        scenario.cost.collectives, schedule);
 }
 
 namespace {

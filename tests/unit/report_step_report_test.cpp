@@ -101,8 +101,10 @@ TEST(StepReport, Json) {
   EXPECT_EQ(j["overlap_fraction"], 0.0);
   EXPECT_EQ(j["host_bound_fraction"], 0.0);
   EXPECT_EQ(j["collectives"].dump(),
-            R"([{"bytes_total":1048576,"communicator":"shard","count":1,"exposed_s":3e-05,)"
-            R"("group":"layers.0","kind":"all_gather","time_s":3e-05}])");
+            R"([{"algorithm":null,"bytes_total":1048576,"channels":null,"communicator":"shard",)"
+            R"("count":1,"ctas":null,"exposed_s":3e-05,"group":"layers.0","kind":"all_gather",)"
+            R"("protocol":null,"time_s":3e-05}])");
+  EXPECT_TRUE(j["link_utilisation"].is_null());
   EXPECT_EQ(j["exposed"].dump(), R"([{"cause":"event","duration_s":3e-05,"start_s":1e-05,)"
                                  R"("waiting_on":"all_gather layers.0"}])");
   const json& m = j["memory"];

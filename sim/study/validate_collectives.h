@@ -1,0 +1,67 @@
+// Published sweeps of nccl-tests against predictions. A table has the columns gpu, system, nodes, gpus,
+// collective, bytes, time_us; link, nccl, source, note are looked at where they are there. Which system
+// of the catalogue stands for a row, which rows are left out and on which sources constants were fitted
+// is a file (analysis/validation/collectives.yaml); a system may also be named as the catalogue does.
+// Worked example: a gather of 1,073,740,800 bytes over 10 nodes of 8 H100, measured 4001 us, predicted
+// 3905: error -2.4 %, in the group "academic H100 cluster (10 nodes), all_gather, 80 GPUs on 10 nodes".
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/cluster/collective_model.h"
+#include "sim/config/csv.h"
+
+namespace shardsim {
+
+struct CollectiveSources {
+  struct System {
+    std::string name, preset;  // a pattern, and a system of the catalogue
+    bool contiguous = false;
+  };
+  struct LeftOut {
+    std::string column, pattern, reason;
+  };
+  struct Fitted {
+    std::string system, source;  // patterns
+  };
+  std::vector<System> systems;
+  std::vector<LeftOut> left_out;
+  std::vector<Fitted> fitted;
+};
+CollectiveSources parse_collective_sources(std::string_view yaml, const std::string& file);
+
+struct ValidatedCollective {
+  int line = 0;
+  std::string system, source, collective;
+  int64_t nodes = 1, ranks = 1;
+  Bytes bytes = 0;
+  double measured_us = 0, predicted_us = 0;
+  std::string choice;  // "Ring/Simple"
+  bool fitted = false;
+  std::string left_out;  // why; empty: predicted
+  double error_pct() const { return (predicted_us / measured_us - 1) * 100; }
+  std::string group() const;
+};
+
+struct ErrorSummary {
+  std::string name;
+  int count = 0;
+  double median_abs_pct = 0, mean_abs_pct = 0, p90_abs_pct = 0, worst_pct = 0, bias_pct = 0;
+};
+
+struct CollectiveValidation {
+  std::vector<ValidatedCollective> rows;  // in the table's order
+  std::vector<ErrorSummary> groups;       // system, collective and ranks, in order of appearance
+  // "kept out: all_gather and reduce_scatter between nodes, 32 MiB and more", and so on.
+  std::vector<ErrorSummary> classes;
+};
+
+CollectiveValidation validate_collectives(const CsvTable& table, const CollectiveSources& sources,
+                                          CollectiveModel::Backend backend = {});
+
+// Median, mean, 90th percentile and bias of errors in percent.
+ErrorSummary summary_of(const std::string& name, std::vector<double> errors_pct);
+
+}  // namespace shardsim
