@@ -185,13 +185,25 @@ constexpr Source kSlingshotSeen{
 constexpr NetworkEntry ib_nics(double n, double gbps, std::string_view cpu = "intel") {
   return {from(n, kSystems), from(gbps, kSystems), from(0, kNoLatency), from(0, kNoLatency), cpu};
 }
+constexpr Source kLlama3{"Llama 3 paper (arXiv 2407.21783), from memory, not verified", "",
+                         "assumed"};
+constexpr NetworkEntry meta_nics() {
+  NetworkEntry n = ib_nics(8, 50);
+  n.pod_nodes = from(384, kLlama3);
+  n.oversubscription = from(7, kLlama3);
+  return n;
+}
 constexpr NetworkEntry efa_nics(double n, double gbps, double plugin, const Source& source,
                                 std::string_view cpu) {
   return {from(n, kSystems), from(gbps, kSystems), from(35, kEfaSeen), from(plugin, source), cpu};
 }
 constexpr NetworkEntry slingshot_nics(double n, double gbps) {
-  return {from(n, kSystems), from(gbps, kSystems), from(24.5, kSlingshotSeen),
-          from(24.5, kSlingshotSeen), "amd"};
+  return {from(n, kSystems),
+          from(gbps, kSystems),
+          from(24.5, kSlingshotSeen),
+          from(24.5, kSlingshotSeen),
+          "amd",
+          false};
 }
 
 constexpr SystemEntry kSystemTable[] = {
@@ -300,7 +312,7 @@ constexpr SystemEntry kSystemTable[] = {
      kNdrRailAssumed,
      ib_nics(8, 50)},
     {"meta-llama3-h100", "h100-sxm5-80gb", "8x400 Gb/s RoCE, 1:7 between pods of 3072", gpus(8),
-     kHopper, kNdrInterAssumed, kNdrRailAssumed, ib_nics(8, 50)},
+     kHopper, kNdrInterAssumed, kNdrRailAssumed, meta_nics()},
     {"alcf-polaris",
      "a100-sxm4-40gb",
      "2x200 Gb/s Slingshot-11",
@@ -319,6 +331,11 @@ Network network(const NetworkEntry& e) {
   n.nic_gbps = e.nic_gbps.value;
   n.nic_latency_us = e.latency_us.value;
   n.plugin_latency_us = e.plugin_latency_us.value;
+  n.near_nics = e.near_nics;
+  if (e.pod_nodes.value > 0) {
+    n.pod_nodes = static_cast<int>(e.pod_nodes.value);
+    n.oversubscription = e.oversubscription.value;
+  }
   n.cpu = e.cpu == "amd" ? CpuVendor::amd : e.cpu == "intel" ? CpuVendor::intel : CpuVendor::other;
   return n;
 }
@@ -359,6 +376,11 @@ void nics(std::string& out, const NetworkEntry& e) {
   figure(out, 6, "latency_us", e.latency_us);
   figure(out, 6, "plugin_latency_us", e.plugin_latency_us);
   fmt::format_to(std::back_inserter(out), "      cpu: {}\n", e.cpu);
+  if (!e.near_nics) out += "      path: cpu\n";
+  if (e.pod_nodes.value == 0) return;
+  fmt::format_to(std::back_inserter(out), "    fabric:\n");
+  figure(out, 6, "pod_nodes", e.pod_nodes);
+  figure(out, 6, "oversubscription", e.oversubscription);
 }
 
 constexpr std::string_view kLegend =

@@ -55,6 +55,8 @@ struct LinkEntry {
 struct NetworkEntry {
   Figure nics, nic_gbps, latency_us, plugin_latency_us;
   std::string_view cpu = "intel";
+  bool near_nics = true;  // under a PCIe switch with their GPUs
+  Figure pod_nodes{}, oversubscription{};
 };
 
 struct SystemEntry {

@@ -90,13 +90,15 @@ void read_links(const Value& value, Cluster& cluster) {
 }
 
 void read_nics(const Value& value, Cluster& cluster) {
-  const Map map(value, {"count", "rate", "latency"});
+  const Map map(value, {"count", "rate", "latency", "path"});
   Network& n = cluster.network;
   n.nics = static_cast<int>(map.at("count", "NICs of a node").whole(1, kMostNics));
   n.nic_gbps = map.at("rate", "line rate of one NIC, such as 400 Gb/s")
                    .quantity(Dimension::rate, kLeastGbps, kMostGbps);
   if (const std::optional<Value> v = map.find("latency"))
     n.nic_latency_us = n.plugin_latency_us = v->quantity(Dimension::time, 0, kMostAlphaUs);
+  if (const std::optional<Value> v = map.find("path"))
+    n.near_nics = v->choice<bool>({{"switch", true}, {"cpu", false}});
   links_of_nics(cluster);
 }
 

@@ -50,9 +50,8 @@ double nic_rate(const Cluster& c) {
   return c.rail.bus_gbps > 0 ? c.rail.bus_gbps : c.inter.bus_gbps / std::max(1, c.gpus_per_node);
 }
 
-Load load_of(const Cluster& c, const Placement& p, const CollectiveCost& cost, double wire_bytes) {
+Load load_of(const Cluster& c, const Placement& p, double rate) {
   Load load;
-  const double rate = wire_bytes / (cost.us * 1e3);  // of one GPU on its busiest link, GB/s
   const auto fraction = [](double used, double whole) {
     return whole > 0 ? std::min(1.0, used / whole) : 0.0;
   };
@@ -214,6 +213,7 @@ NcclComm nccl_comm_of(const Cluster& cluster, int64_t ranks, int64_t stride, Ncc
     n.nic_gbps =
         std::max(cluster.rail.bus_gbps, cluster.inter.bus_gbps / static_cast<double>(node));
   }
+  n.near_nics = network.near_nics;
   NcclComm c;
   c.version = version;
   c.compute_capability = n.compute_capability;
@@ -243,8 +243,8 @@ CollectiveCost collective_cost(const Cluster& cluster, const Calibration& calibr
     cost.us += (p - 1) * (cost.us - cost.latency_us);
   }
   const Placement p = placement_of(cluster.network, cluster.gpus_per_node, comm.size, comm.stride);
-  cost.load =
-      load_of(cluster, p, cost, ring_share(work.kind, comm.size) * static_cast<double>(bytes));
+  cost.wire_gbps = ring_share(work.kind, comm.size) * static_cast<double>(bytes) / (cost.us * 1e3);
+  cost.load = load_of(cluster, p, cost.wire_gbps);
   return cost;
 }
 

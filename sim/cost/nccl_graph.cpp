@@ -136,6 +136,7 @@ NcclGraphs nccl_graphs(const NcclNode& node, int64_t nodes, NcclVersion version)
   const Speeds speeds = speeds_of(cc, nodes > 1, version);
   NcclGraphs out;
   out.nvlink = node.nvlink_gbps > 0;
+  out.near_nics = nodes == 1 || node.near_nics;
   const bool multicast = cc >= 90 && out.nvlink && node.nvswitch && node.gpus > 1;
   if (nodes > 1) {
     out.ring = ring_between_nodes(speeds, node);

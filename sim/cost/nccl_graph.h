@@ -36,6 +36,7 @@ struct NcclNode {
   double socket_gbps = 10;  // between the sockets of a PCIe node
   int nics = 0;             // that these ranks reach
   double nic_gbps = 0;      // each
+  bool near_nics = true;    // under a PCIe switch with their GPUs
 };
 
 struct NcclGraph {
@@ -48,6 +49,7 @@ struct NcclGraphs {
   int channels = 0;            // of the communicator, for ring and tree
   int nvls_channels = 0;
   bool nvlink = true;       // ranks of a node reach each other over it
+  bool near_nics = true;    // or one node
   bool plain_tree = false;  // some rank's tree has not the balanced pattern
 };
 

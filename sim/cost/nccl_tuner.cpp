@@ -107,7 +107,8 @@ bool played(const NcclComm& c, WorkKind kind, A a, P p) {
   if (a != A::ring && a != A::tree && p != P::simple) return false;
   const bool collnet = a == A::collnet_direct || a == A::collnet_chain;
   const bool nvls = a == A::nvls || a == A::nvls_tree;
-  if (p == P::ll128 && (!c.graphs.nvlink || c.compute_capability < 70)) return false;
+  if (p == P::ll128 && (!c.graphs.nvlink || !c.graphs.near_nics || c.compute_capability < 70))
+    return false;
   if (collnet) {
     const bool direct_ok = a != A::collnet_direct || c.graphs.nvls.channels > 0;
     return c.sharp && c.nodes > 1 && c.ranks <= kMostLocalOfCollNet * c.nodes && direct_ok;

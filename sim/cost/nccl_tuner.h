@@ -13,7 +13,8 @@
 //   NVLS tree        the same for all-reduce between nodes
 //   PAT              gathers and scatters of one rank a node, no scatter of a PreMulSum
 //   CollNet          with SHARP alone, up to 8 ranks a node
-//   LL128            NVLink inside the node, and ranks of the same GPU
+//   LL128            NVLink inside the node, NICs under a PCIe switch with their GPUs, ranks of the same
+//                    GPU from compute capability 70 on
 // Channels of ring and tree: one fewer while bytes < channels x threads x threshold, and at least
 // 16 KiB of traffic a channel.
 //

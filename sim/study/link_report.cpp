@@ -37,7 +37,8 @@ void add_links(const Scenario& scenario, const Simulation& simulation, StepRepor
       row.algorithm = c.from_table                         ? "table"
                       : c.algorithm == NcclAlgorithm::none ? ""
                                                            : name_of(c.algorithm);
-      row.protocol = c.protocol == NcclProtocol::none ? "" : name_of(c.protocol);
+      const bool chosen = !c.from_table && c.protocol != NcclProtocol::none;
+      row.protocol = chosen ? name_of(c.protocol) : "";
       row.channels = c.channels;
       row.ctas = c.ctas;
     }

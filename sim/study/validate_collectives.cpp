@@ -181,6 +181,10 @@ std::string ValidatedCollective::group() const {
                      nodes == 1 ? "" : "s");
 }
 
+bool is_collective_table(const CsvTable& table) {
+  return table.column("collective") && table.column("bytes") && table.column("time_us");
+}
+
 CollectiveSources parse_collective_sources(std::string_view yaml, const std::string& file) {
   const Value root(std::make_shared<const Document>(parse_yaml(yaml, file)));
   const Map map(root, {"systems", "left_out", "fitted"});

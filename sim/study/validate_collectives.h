@@ -29,6 +29,9 @@ struct CollectiveSources {
   std::vector<System> systems;
   std::vector<LeftOut> left_out;
   std::vector<Fitted> fitted;
+
+  // analysis/validation/collectives.yaml.
+  static CollectiveSources shipped();
 };
 CollectiveSources parse_collective_sources(std::string_view yaml, const std::string& file);
 
@@ -60,6 +63,14 @@ struct CollectiveValidation {
 
 CollectiveValidation validate_collectives(const CsvTable& table, const CollectiveSources& sources,
                                           CollectiveModel::Backend backend = {});
+
+// The table's rows are sweeps of collectives.
+bool is_collective_table(const CsvTable& table);
+
+std::string collective_validation_json(const CollectiveValidation& validation);
+std::string collective_validation_csv(const CollectiveValidation& validation);
+// Every row too where `verbose`.
+std::string collective_validation_table(const CollectiveValidation& validation, bool verbose);
 
 // Median, mean, 90th percentile and bias of errors in percent.
 ErrorSummary summary_of(const std::string& name, std::vector<double> errors_pct);

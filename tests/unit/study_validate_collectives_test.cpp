@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "sim/base/error.h"
 
 namespace shardsim {
@@ -67,6 +69,28 @@ TEST(ValidateCollectives, Classes) {
   EXPECT_EQ(count("kept out: others between nodes, all sizes"), 1);
   EXPECT_EQ(count("kept out: all_reduce in a node, 32 MiB and more"), 1);
   EXPECT_EQ(count("kept out: all_reduce between nodes, 32 MiB and more"), 1);
+}
+
+TEST(ValidateCollectives, Written) {
+  const CollectiveValidation v = validated();
+  const std::string table = collective_validation_table(v, true);
+  EXPECT_EQ(table.substr(0, table.find('\n')), "8 rows of collectives: 4 predicted, 4 left out");
+  EXPECT_NE(table.find("no system of the catalogue stands for 8xMI300X"), std::string::npos);
+  const auto j = nlohmann::json::parse(collective_validation_json(v));
+  EXPECT_EQ(j["rows"].size(), 8u);
+  EXPECT_EQ(j["totals"]["count"], 4);
+  EXPECT_EQ(j["rows"][4]["left_out"], "an algorithm was forced");
+  EXPECT_TRUE(j["rows"][4]["predicted"].is_null());
+  EXPECT_EQ(collective_validation_csv(v).substr(0, 10), "line,group");
+}
+
+// The file that ships names systems that there are.
+TEST(ValidateCollectives, Shipped) {
+  const CollectiveSources s = CollectiveSources::shipped();
+  EXPECT_GT(s.systems.size(), 10u);
+  EXPECT_GT(s.fitted.size(), 5u);
+  EXPECT_TRUE(is_collective_table(parse_csv(kTable, "rows.csv")));
+  EXPECT_FALSE(is_collective_table(parse_csv("id,gpu\n", "rows.csv")));
 }
 
 TEST(ValidateCollectives, Summary) {
