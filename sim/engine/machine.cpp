@@ -3,30 +3,36 @@
 #include <algorithm>
 
 #include "sim/base/error.h"
-#include "sim/schedule/streams.h"
 
 namespace shardsim {
 
-// The clocks as the allocator sees them: an event is the picosecond at which it passes.
+// The device as the allocator sees it: an event is what its policy says one is.
 class Machine::Clock final : public DeviceClock {
  public:
   explicit Clock(Machine& machine) : m_(machine) {}
   int64_t record(StreamId stream) override {
-    const Time at = std::max(m_.stream_[stream], m_.host_);
-    m_.host_ += call;
-    return at.ps;
+    const int64_t e = m_.shared_ ? int64_t{m_.shared_->record(stream, m_.host_)}
+                                 : m_.in_order_.record(stream, m_.host_).ps;
+    m_.host_ += cost[HostCall::record];
+    return e;
   }
-  bool done(int64_t event) override { return event <= m_.host_.ps; }
-  void wait(int64_t event) override { m_.host_ = std::max(m_.host_ + call, Time{event}); }
+  bool done(int64_t event) override {
+    return m_.shared_ ? m_.shared_->passed(event, m_.host_)
+                      : Time{event} <= m_.host_;
+  }
+  void wait(int64_t event) override {
+    synchronize(m_.shared_ ? m_.shared_->when(event) : Time{event});
+  }
   void wait_stream(StreamId stream) override {
-    m_.host_ = std::max(m_.host_ + call, m_.stream_[stream]);
+    synchronize(m_.shared_ ? m_.shared_->idle(stream) : m_.in_order_.idle(stream));
   }
   void called(DeviceCall what, Bytes) override {
-    if (what != DeviceCall::refused) m_.host_ += malloc;
+    if (what != DeviceCall::refused) m_.host_ += cost[HostCall::malloc];
   }
-  Time call, malloc;
+  HostCosts cost;
 
  private:
+  void synchronize(Time until) { m_.host_ = std::max(m_.host_ + cost[HostCall::sync], until); }
   Machine& m_;
 };
 
@@ -45,7 +51,7 @@ void fill(MarkRow& row, const CachingAllocator& allocator) {
 
 }  // namespace
 
-Machine::Machine() : stream_(kStreams), pinned_(64) {}
+Machine::Machine() : pinned_(64) {}
 
 Machine::Machine(const AllocatorSettings& settings, const DeviceMemory& device) : Machine() {
   clock_ = std::make_unique<Clock>(*this);
@@ -56,7 +62,7 @@ Machine::~Machine() = default;
 
 Time Machine::now() const {
   Time latest = host_;
-  for (Time t : stream_) latest = std::max(latest, t);
+  for (Time t : streams()) latest = std::max(latest, t);
   return latest;
 }
 
@@ -64,14 +70,15 @@ Machine::State Machine::state() const {
   State s;
   s.live = live_;
   s.layout = allocator_ ? allocator_->layout_digest() : 0;
-  s.lag.reserve(stream_.size() + comm_.size() + 1);
+  const std::vector<Time>& comms = shared_ ? shared_->comms() : in_order_.comms();
+  s.lag.reserve(streams().size() + comms.size() + 1);
   const Time latest = now();
   const auto lag = [&](Time t) { return t > Time{} ? latest - t : Time{-1}; };  // -1: never used
-  for (Time t : stream_) s.lag.push_back(lag(t));
-  for (Time t : comm_) s.lag.push_back(lag(t));
+  for (Time t : streams()) s.lag.push_back(lag(t));
+  for (Time t : comms) s.lag.push_back(lag(t));
   // A host that is ahead of the device does not decide anything, however far ahead.
   Time first = latest;
-  for (Time t : stream_)
+  for (Time t : streams())
     if (t > Time{}) first = std::min(first, t);
   s.lag.push_back(host_ < first ? Time{-1} : latest - host_);
   return s;
@@ -126,9 +133,7 @@ void Machine::unwind(const Schedule& schedule, size_t segment, uint32_t instr, T
 }
 
 void Machine::play(const Schedule& schedule, const CostTable& costs, Trace& trace) {
-  comm_.resize(schedule.comms.size());
   event_.resize(schedule.events);
-  stream_.resize(std::max(stream_.size(), schedule.streams.size()));
   size_t total = 0;
   for (size_t i = next_segment_; i < schedule.segments.size(); ++i)
     total += schedule.segments[i].end - schedule.segments[i].begin;
@@ -137,15 +142,29 @@ void Machine::play(const Schedule& schedule, const CostTable& costs, Trace& trac
   trace.issued.reserve(trace.issued.size() + total);
 
   if (trace.out_of_memory || stopped_) return;
-  const Time call = costs.host_call;
-  if (clock_) {
-    clock_->call = costs.host_call;
-    clock_->malloc = costs.device_malloc;
+  if (clock_) clock_->cost = costs.host;
+  const size_t works = schedule.works.size();
+  SHARDSIM_ASSERT(costs.work.size() >= works && costs.launch.size() >= works,
+                  "every work has a price");
+  if (costs.demand.empty()) {
+    SHARDSIM_ASSERT(!shared_, "a machine keeps its policy");
+    run(in_order_, schedule, costs, trace);
+    return;
   }
+  SHARDSIM_ASSERT(costs.demand.size() >= works, "every work has a demand");
+  if (!shared_) shared_ = std::make_unique<Shared>();
+  run(*shared_, schedule, costs, trace);
+  shared_->end(trace);
+}
+
+template <class Device>
+void Machine::run(Device& device, const Schedule& schedule, const CostTable& costs, Trace& trace) {
+  device.begin(schedule, costs, trace);
   const Instr* const code = schedule.code.data();
   const Work* const works = schedule.works.data();
-  const Time* const price = costs.work.data();
-  SHARDSIM_ASSERT(costs.work.size() >= schedule.works.size(), "every work has a price");
+  const Time* const launch = costs.launch.data();
+  const Time record = costs.host[HostCall::record], wait = costs.host[HostCall::wait];
+  const Time sync = costs.host[HostCall::sync], call = costs.host[HostCall::other];
   Time host = host_;
   Bytes live = live_, peak = peak_;
 
@@ -154,61 +173,46 @@ void Machine::play(const Schedule& schedule, const CostTable& costs, Trace& trac
     for (uint32_t i = segment.begin; i < segment.end; ++i) {
       const Instr in = code[i];
       switch (in.kind) {
-        case Kind::Launch: {
-          const Work& w = works[in.a];
-          Time start = std::max(stream_[in.stream], host);
-          Time end;
-          if (is_collective(w.kind)) {
-            start = std::max(start, comm_[w.comm.v]);
-            end = start + price[in.a];
-            comm_[w.comm.v] = end;
-            looked_ = host + call + call;  // after this call and the record of its end
-          } else {
-            end = start + price[in.a];
-          }
-          stream_[in.stream] = end;
-          trace.start.push_back(start);
-          trace.end.push_back(end);
+        case Kind::Launch:
+          device.launch(in.stream, in.a, host);
           trace.issued.push_back(host);
           ++launches_;
-          host += call;
+          host += launch[in.a];
+          if (is_collective(works[in.a].kind)) looked_ = host + record;  // of its end
           break;
-        }
         case Kind::Record:
-          event_[segment.event(in).v] = std::max(stream_[in.stream], host);
-          host += call;
+          event_[segment.event(in).v] = device.record(in.stream, host);
+          host += record;
           break;
         case Kind::Wait:
-          stream_[in.stream] = std::max(stream_[in.stream], event_[segment.event(in).v]);
-          host += call;
+          device.wait(in.stream, event_[segment.event(in).v]);
+          host += wait;
           break;
-        case Kind::WaitUnlessDone:
-          if (in.looked != 0) trace.left_out.push_back(event_[in.a] <= looked_);
-          if (event_[in.a] > (in.looked != 0 ? looked_ : host)) {
-            stream_[in.stream] = std::max(stream_[in.stream], event_[in.a]);
-            host += call;
-          }
+        case Kind::WaitUnlessDone: {
+          const bool done = device.passed(event_[in.a], in.looked != 0 ? looked_ : host);
+          if (in.looked != 0) trace.left_out.push_back(done);
+          if (done) break;
+          device.wait(in.stream, event_[in.a]);
+          host += wait;
           break;
+        }
         // A synchronizing call's own cost runs while it waits.
         case Kind::HostCalls:
           for (uint32_t k = 0; k < in.a; ++k) host += call;
           break;
-        case Kind::HostWait: host = std::max(host + call, event_[in.a]); break;
-        case Kind::StreamSync: host = std::max(host + call, stream_[in.stream]); break;
+        case Kind::HostWait: host = std::max(host + sync, device.when(event_[in.a])); break;
+        case Kind::StreamSync: host = std::max(host + sync, device.idle(in.stream)); break;
         case Kind::EventPush: queues_[in.stream].push_back(in.a); break;
         case Kind::EventLimit: {
           std::deque<uint32_t>& queue = queues_[in.stream];
-          while (!queue.empty() && event_[queue.front()] <= host) queue.pop_front();
+          while (!queue.empty() && device.passed(event_[queue.front()], host)) queue.pop_front();
           trace.limited.push_back(queue.size() > in.a ? queue.front() : Trace::kNoEvent);
           if (queue.size() <= in.a) break;
-          host = std::max(host + call, event_[queue.front()]);
+          host = std::max(host + sync, device.when(event_[queue.front()]));
           queue.pop_front();
           break;
         }
-        case Kind::DeviceSync:
-          host += call;
-          for (Time t : stream_) host = std::max(host, t);
-          break;
+        case Kind::DeviceSync: host = std::max(host + sync, device.all_idle()); break;
         case Kind::AllocOnce:
           if (std::find(kept_.begin(), kept_.end(), in.a) != kept_.end()) break;
           kept_.push_back(in.a);
@@ -269,15 +273,15 @@ void Machine::play(const Schedule& schedule, const CostTable& costs, Trace& trac
           break;
         case Kind::PinnedTake: {
           PinnedPool& pool = pinned_[in.a];
-          if (pool.head < pool.free_at.size() && pool.free_at[pool.head] <= host)
+          if (pool.head < pool.free_at.size() && device.passed(pool.free_at[pool.head], host))
             ++pool.head;
           else
             host += call;
           break;
         }
         case Kind::PinnedRelease:
-          pinned_[in.a].free_at.push_back(std::max(stream_[in.stream], host));
-          host += call;
+          pinned_[in.a].free_at.push_back(device.record(in.stream, host));
+          host += record;
           break;
         case Kind::Mark: {
           MarkRow& row = trace.marks.emplace_back();

@@ -1,7 +1,7 @@
 // The machine: one loop that plays a schedule and owns the only clocks. The host issues calls in
 // order; a launch starts when its stream, the host and (a collective) its communicator are free and
-// every event its stream waits for has passed. Policy "in order": a launch's cost is known when it is
-// issued, so one pass suffices, O(1) an instruction and no allocation.
+// every event its stream waits for has passed. How long it then takes is the policy's: "in order"
+// (engine/in_order.h) or, where the costs say what works demand, "shared" (engine/shared.h).
 // Memory is played in the same loop, in the host's order. Level live: the sum of live buffers, each
 // rounded up to 512 bytes. Level blocks: the caching allocator, whose cudaMallocs cost the host time
 // and whose retries synchronize; where it finds no room the run ends.
@@ -16,6 +16,8 @@
 #include <vector>
 
 #include "sim/cost/cost_table.h"
+#include "sim/engine/in_order.h"
+#include "sim/engine/shared.h"
 #include "sim/memory/caching_allocator.h"
 #include "sim/schedule/schedule.h"
 #include "sim/schedule/trace.h"
@@ -40,7 +42,8 @@ class Machine {
   Machine& operator=(const Machine&) = delete;
 
   // Plays the segments of `schedule` that it has not played yet, appending to `trace`. `costs` has an
-  // entry for every work they launch. Stops where memory runs out (trace.out_of_memory).
+  // entry for every work they launch, and demands for each or for none: the first call's decide on the
+  // policy. Stops where memory runs out (trace.out_of_memory).
   void play(const Schedule& schedule, const CostTable& costs, Trace& trace);
 
   // What the next step depends on: the clocks of streams and communicators relative to the latest of
@@ -66,17 +69,24 @@ class Machine {
 
  private:
   class Clock;
+  template <class Device>
+  void run(Device& device, const Schedule& schedule, const CostTable& costs, Trace& trace);
+  const std::vector<Time>& streams() const {
+    return shared_ ? shared_->streams() : in_order_.streams();
+  }
   void unwind(const Schedule& schedule, size_t segment, uint32_t instr, Trace& trace);
   bool allocate(BufferId id, const Buffer& buffer, Time& host, Trace& trace);
 
   struct PinnedPool {
-    std::vector<Time> free_at;  // in the order of release
+    std::vector<int64_t> free_at;  // events, in the order of release
     size_t head = 0;
   };
 
   Time host_;
   Time looked_;  // at the host: when the last collective was issued
-  std::vector<Time> stream_, comm_, event_;
+  InOrder in_order_;
+  std::unique_ptr<Shared> shared_;
+  std::vector<int64_t> event_;  // the policy's, by the schedule's: of the latest record
   std::array<std::deque<uint32_t>, 2> queues_;  // of events that the program keeps
   size_t next_segment_ = 0;
   size_t phase_segment_ = 0;  // of the last mark

@@ -40,6 +40,7 @@ struct MemoryFailure {
 struct Trace {
   std::vector<Time> start, end;  // by launch, on the device
   std::vector<Time> issued;      // by launch: the host's now at the call
+  std::vector<Time> slowed;      // by launch: how much longer than alone; empty: nothing is shared
   std::vector<MarkRow> marks;
   std::vector<bool>
       left_out;  // by wait for an asynchronous collective: it had ended, and is no call
@@ -53,6 +54,7 @@ struct Trace {
     start.clear();
     end.clear();
     issued.clear();
+    slowed.clear();
     marks.clear();
     left_out.clear();
     limited.clear();
