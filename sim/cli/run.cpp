@@ -35,15 +35,16 @@ std::string trace_text(const RunOptions& options, const Scenario& scenario, cons
   o.rank = options.rank;
   o.world = scenario.training.mesh.world();
   o.gpu = scenario.cluster.gpu;
-  o.host_call = price(scenario, s.schedule).host_call;
+  const CostTable costs = price(scenario, s.schedule);
+  o.host = costs.host;
+  o.launch = costs.launch;
   o.trace_name = std::filesystem::path(options.trace).filename().string();
   std::ostringstream out;
   write_chrome_trace(out, s.schedule, s.trace, names_of(report), o);
   return out.str();
 }
 
-std::string graph_text(const RunOptions& options, const Scenario& scenario, const Simulation& s,
-                       const StepReport& report) {
+std::string graph_text(const RunOptions& options, const Simulation& s, const StepReport& report) {
   const bool dot = std::filesystem::path(options.graph).extension() == ".dot";
   const ScheduleGraph graph = build_graph(s.schedule);
   const std::vector<std::string> names = names_of(report);
@@ -52,7 +53,7 @@ std::string graph_text(const RunOptions& options, const Scenario& scenario, cons
     write_graphviz(out, graph, s.schedule, names);
   else
     write_graph_json(out, graph,
-                     weights_from_trace(graph, s.trace, price(scenario, s.schedule).host_call),
+                     weights_from_trace(graph, s.trace),
                      s.schedule, names);
   return out.str();
 }
@@ -91,7 +92,7 @@ int run(const RunOptions& options, const Context& context) {
   if (!options.trace.empty())
     write_file(context, options.trace, trace_text(options, scenario, s, report));
   if (!options.graph.empty())
-    write_file(context, options.graph, graph_text(options, scenario, s, report));
+    write_file(context, options.graph, graph_text(options, s, report));
   if (!options.snapshot.empty())
     write_file(context, options.snapshot, memory_snapshot(scenario, s));
   switch (context.format) {

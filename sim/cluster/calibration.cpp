@@ -39,6 +39,7 @@ constexpr ConstantInfo kConstants[] = {
     {"host_link_fraction", &C::host_link_fraction, .01, 1, "of the host link's line rate"},
     {"collective_latency", &C::collective_latency, .01, 100, "of the model's latencies"},
     {"collective_bandwidth", &C::collective_bandwidth, .01, 100, "of the model's bandwidths"},
+    {"sm_steal", &C::sm_steal, 0, 8, "SMs that a collective's thread block costs a product"},
     {"host_call_us", &C::host_call_us, 0, 1e5, "of each host call"},
 };
 

@@ -41,17 +41,19 @@ void read_collectives(const Map& map, CollectiveModel& model, const std::string&
 
 CostChoice read_cost(const Value& value, const std::string& file) {
   CostChoice cost;
-  const Map map(value, {"model", "collectives", "nccl", "nccl_table", "pad_to_16", "kernel_us",
-                        "gemm_tflops", "bus_gbps", "host_us"});
+  const Map map(value, {"model", "sharing", "collectives", "nccl", "nccl_table", "pad_to_16",
+                        "kernel_us", "gemm_tflops", "bus_gbps", "host_us"});
   cost.model = map.at("model").choice<CostChoice::Model>(
       {{"roofline", CostChoice::Model::roofline}, {"flat", CostChoice::Model::flat}});
   if (cost.model == CostChoice::Model::roofline) {
     for (std::string_view key : {"kernel_us", "gemm_tflops", "bus_gbps", "host_us"})
       if (map.has(key)) map.fail_key(key, "only model flat has this key");
+    if (const std::optional<Value> v = map.find("sharing"))
+      cost.sharing = v->choice<bool>({{"on", true}, {"off", false}});
     read_collectives(map, cost.collectives, file);
     return cost;
   }
-  for (std::string_view key : {"collectives", "nccl", "nccl_table", "pad_to_16"})
+  for (std::string_view key : {"sharing", "collectives", "nccl", "nccl_table", "pad_to_16"})
     if (map.has(key)) map.fail_key(key, "only model roofline has this key");
   if (const std::optional<Value> v = map.find("kernel_us"))
     cost.flat.kernel_us = v->quantity(Dimension::time, 0, 1e6, "time of one kernel");

@@ -33,13 +33,6 @@ std::string_view collective_of(WorkKind kind) {
 
 bool moves_parts(WorkKind k) { return k == WorkKind::AllGather || k == WorkKind::ReduceScatter; }
 
-// What every GPU sends, of the whole bytes, in a ring.
-double ring_share(WorkKind kind, int64_t ranks) {
-  const auto n = static_cast<double>(ranks);
-  if (kind == WorkKind::Broadcast || kind == WorkKind::Reduce) return 1;
-  return (kind == WorkKind::AllReduce ? 2 : 1) * (n - 1) / n;
-}
-
 double ring_latency_us(WorkKind kind, const Link& link, int64_t ranks) {
   const double passes = kind == WorkKind::AllReduce ? 2 : 1;
   return passes * static_cast<double>(ranks - 1) * link.alpha_us;
@@ -161,6 +154,12 @@ CollectiveCost priced(const Cluster& cluster, const Comm& comm, const Work& work
 
 Bytes padded_to_16(Bytes whole, int64_t ranks) {
   return ceil_div(ceil_div(whole, ranks), kPack) * kPack * ranks;
+}
+
+double ring_share(WorkKind kind, int64_t ranks) {
+  const auto n = static_cast<double>(ranks);
+  if (kind == WorkKind::Broadcast || kind == WorkKind::Reduce) return 1;
+  return (kind == WorkKind::AllReduce ? 2 : 1) * (n - 1) / n;
 }
 
 double ring_us(WorkKind kind, const Link& link, int64_t ranks, Bytes bytes) {

@@ -55,6 +55,8 @@ CollectiveCost collective_cost(const Cluster& cluster, const Calibration& calibr
 // What a collective over one rank takes: a copy.
 inline constexpr double kOneRankUs = 2.5;
 
+// What every GPU sends, of the whole bytes, in a ring.
+double ring_share(WorkKind kind, int64_t ranks);
 double ring_us(WorkKind kind, const Link& link, int64_t ranks, Bytes bytes);
 
 struct TwoLevel {

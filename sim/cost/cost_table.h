@@ -16,8 +16,8 @@ enum class Resource : uint8_t {
   hbm,
   nvlink,
   nic,
-  spine,     // of the network, above the leaves
-  pcie_in,   // the host link towards the GPU, and the opposite direction
+  spine,    // of the network, above the leaves
+  pcie_in,  // the host link towards the GPU, and the opposite direction
   pcie_out,
   count_,
 };
@@ -26,9 +26,9 @@ inline constexpr int kResources = static_cast<int>(Resource::count_);
 // What a work asks for while it runs at full speed.
 struct Demand {
   std::array<float, kResources> load{};  // fraction of the resource
-  float latency = 0;     // fraction of its time that waits for no resource, and is not stretched
-  uint16_t ctas = 0;     // thread blocks that hold SMs: a collective's
-  bool sm_bound = false; // slowed by them: products and attention
+  float latency = 0;      // fraction of its time that waits for no resource, and is not stretched
+  uint16_t ctas = 0;      // thread blocks that hold SMs: a collective's
+  bool sm_bound = false;  // slowed by them: products and attention
 
   float& operator[](Resource r) { return load[static_cast<size_t>(r)]; }
   float operator[](Resource r) const { return load[static_cast<size_t>(r)]; }

@@ -29,8 +29,9 @@ CostTable flat_costs(const FlatCost& cost, const Schedule& schedule) {
   CostTable table;
   table.work.reserve(schedule.works.size());
   for (const Work& w : schedule.works) table.work.push_back(flat_cost(cost, w));
-  table.host_call = Time::from_us(cost.host_us);
-  table.device_malloc = table.host_call;
+  const Time call = Time::from_us(cost.host_us);
+  table.host = HostCosts::every(call);
+  table.launch.assign(schedule.works.size(), call);
   return table;
 }
 

@@ -2,27 +2,35 @@
 
 #include "sim/base/error.h"
 #include "sim/cost/collectives.h"
+#include "sim/cost/demand.h"
 #include "sim/cost/kernels.h"
 
 namespace shardsim {
 
 CostTable roofline_costs(const Cluster& cluster, const Calibration& calibration,
-                         const CollectiveModel& collectives, const Schedule& schedule) {
+                         const CollectiveModel& collectives, const Schedule& schedule,
+                         bool sharing) {
   const GpuRates gpu = rates_of(cluster.gpu, calibration);
   CostTable table;
   table.work.reserve(schedule.works.size());
+  if (sharing) table.demand.reserve(schedule.works.size());
   for (const Work& w : schedule.works) {
     if (is_collective(w.kind)) {
       SHARDSIM_ASSERT(w.comm.v < schedule.comms.size(), "a collective has a communicator");
       const Comm& comm = schedule.comms[w.comm.v];
-      table.work.push_back(
-          Time::from_us(collective_cost(cluster, calibration, comm, w, collectives).us));
+      const CollectiveCost cost = collective_cost(cluster, calibration, comm, w, collectives);
+      table.work.push_back(Time::from_us(cost.us));
+      if (sharing) table.demand.push_back(collective_demand(cluster.gpu, comm, w, cost));
     } else {
-      table.work.push_back(Time::from_us(kernel_us(gpu, w)));
+      const double us = kernel_us(gpu, w);
+      table.work.push_back(Time::from_us(us));
+      if (sharing) table.demand.push_back(kernel_demand(cluster.gpu, calibration, w, us));
     }
   }
-  table.host_call = Time::from_us(calibration.host_call_us);
-  table.device_malloc = table.host_call;
+  table.sharing = {static_cast<double>(cluster.gpu.sms), calibration.sm_steal};
+  const Time call = Time::from_us(calibration.host_call_us);
+  table.host = HostCosts::every(call);
+  table.launch.assign(schedule.works.size(), call);
   return table;
 }
 

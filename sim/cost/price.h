@@ -12,7 +12,9 @@
 
 namespace shardsim {
 
+// sharing: with what each work asks for (sim/cost/demand.h), so that the machine shares it.
 CostTable roofline_costs(const Cluster& cluster, const Calibration& calibration,
-                         const CollectiveModel& collectives, const Schedule& schedule);
+                         const CollectiveModel& collectives, const Schedule& schedule,
+                         bool sharing);
 
 }  // namespace shardsim

@@ -11,8 +11,8 @@ class Machine::Clock final : public DeviceClock {
  public:
   explicit Clock(Machine& machine) : m_(machine) {}
   int64_t record(StreamId stream) override {
-    const int64_t e = m_.shared_ ? int64_t{m_.shared_->record(stream, m_.host_)}
-                                 : m_.in_order_.record(stream, m_.host_).ps;
+    const int64_t e = m_.shared_ ? m_.shared_->record(stream, m_.host_)
+                                 : m_.in_order_.record(stream, m_.host_);
     m_.host_ += cost[HostCall::record];
     return e;
   }
@@ -200,8 +200,14 @@ void Machine::run(Device& device, const Schedule& schedule, const CostTable& cos
         case Kind::HostCalls:
           for (uint32_t k = 0; k < in.a; ++k) host += call;
           break;
-        case Kind::HostWait: host = std::max(host + sync, device.when(event_[in.a])); break;
-        case Kind::StreamSync: host = std::max(host + sync, device.idle(in.stream)); break;
+        case Kind::HostWait:
+          trace.reached.push_back(host + sync);
+          host = std::max(host + sync, device.when(event_[in.a]));
+          break;
+        case Kind::StreamSync:
+          trace.reached.push_back(host + sync);
+          host = std::max(host + sync, device.idle(in.stream));
+          break;
         case Kind::EventPush: queues_[in.stream].push_back(in.a); break;
         case Kind::EventLimit: {
           std::deque<uint32_t>& queue = queues_[in.stream];
@@ -212,7 +218,10 @@ void Machine::run(Device& device, const Schedule& schedule, const CostTable& cos
           queue.pop_front();
           break;
         }
-        case Kind::DeviceSync: host = std::max(host + sync, device.all_idle()); break;
+        case Kind::DeviceSync:
+          trace.reached.push_back(host + sync);
+          host = std::max(host + sync, device.all_idle());
+          break;
         case Kind::AllocOnce:
           if (std::find(kept_.begin(), kept_.end(), in.a) != kept_.end()) break;
           kept_.push_back(in.a);

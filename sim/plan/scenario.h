@@ -361,6 +361,7 @@ struct CostChoice {
   enum class Model : uint8_t { roofline, flat } model = Model::roofline;
   FlatCost flat;
   CollectiveModel collectives;
+  bool sharing = true;  // roofline: links, memory and SMs are shared by what is in flight
   std::optional<Calibration> calibration;  // none: what is known of the GPU's generation
 };
 

@@ -237,9 +237,20 @@ class Writer {
   // The host's last call, so that what follows it in the file follows it in time.
   Time host_end() const {
     Time t{};
-    if (!trace_.issued.empty()) t = trace_.issued.back() + options_.host_call;
-    if (!trace_.marks.empty()) t = std::max(t, trace_.marks.back().host + options_.host_call);
+    if (!trace_.issued.empty()) t = trace_.issued.back() + last_launch();
+    if (!trace_.marks.empty())
+      t = std::max(t, trace_.marks.back().host + options_.host[HostCall::other]);
     return t;
+  }
+
+  // What the last launch that was played cost the host.
+  Time last_launch() const {
+    size_t left = trace_.issued.size();
+    Time cost{};
+    schedule_.for_each([&](const Instr& i, const Segment&) {
+      if (i.kind == Kind::Launch && left > 0 && --left == 0) cost = options_.launch[i.a];
+    });
+    return cost;
   }
 
   void steps() {
@@ -298,28 +309,31 @@ class Writer {
     schedule_.for_each([&](const Instr& i, const Segment& s) {
       // No call between two launches runs past the second's issue.
       const Time bound = launch < trace_.issued.size() ? trace_.issued[launch] : Time::max();
-      const Time end = std::min(now + options_.host_call, bound);
+      const auto ends = [&](HostCall c) { return std::min(now + options_.host[c], bound); };
       switch (i.kind) {
         case Kind::Launch: {
           now = trace_.issued[launch];
           play(i, launch);
           stream_ready[i.stream] = trace_.end[launch];
-          now += options_.host_call;
+          now += options_.launch[i.a];
           ++launch;
           break;
         }
-        case Kind::Record:
+        case Kind::Record: {
+          const Time end = ends(HostCall::record);
           event_at[s.event(i).v] = std::max(now, stream_ready[i.stream]);
           event_correlation[s.event(i).v] = ++correlation_;
           event_stream[s.event(i).v] = i.stream;
           host_call("cudaEventRecord", 135, now, end, correlation_);
           now = end;
           break;
+        }
         case Kind::Wait:
         case Kind::WaitUnlessDone: {
           const uint32_t event = s.event(i).v;
           if (i.kind == Kind::WaitUnlessDone && event_at[event] <= now) break;
           ++correlation_;
+          const Time end = ends(HostCall::wait);
           host_call("cudaStreamWaitEvent", 147, now, end, correlation_);
           if (event_correlation[event] != 0)
             waits_.push_back(
@@ -346,7 +360,7 @@ class Writer {
           break;
         case Kind::Mark:
           close_scope();
-          if (row < trace_.marks.size()) now = trace_.marks[row++].host + options_.host_call;
+          if (row < trace_.marks.size()) now = trace_.marks[row++].host + options_.host[HostCall::other];
           break;
         case Kind::Alloc:
         case Kind::AllocOnce:
@@ -362,12 +376,14 @@ class Writer {
             memory_.emplace_back(now, live_);
           break;
         }
-        case Kind::PinnedRelease:
+        case Kind::PinnedRelease: {
+          const Time end = ends(HostCall::record);
           host_call("cudaEventRecord", 135, now, end, ++correlation_);
           now = end;
           break;
+        }
         case Kind::HostCalls:
-          for (uint32_t k = 0; k < i.a; ++k) now = std::min(now + options_.host_call, bound);
+          for (uint32_t k = 0; k < i.a; ++k) now = ends(HostCall::other);
           break;
         case Kind::UseOn:
         case Kind::EmptyCache:
@@ -385,14 +401,14 @@ class Writer {
   }
 
   Time host_wait(std::string_view name, int cbid, Time now, Time until, Time bound) {
-    const Time end = std::min(std::max(now, until) + options_.host_call, std::max(now, bound));
+    const Time end = std::min(std::max(now, until) + options_.host[HostCall::sync], std::max(now, bound));
     host_call(name, cbid, now, end, ++correlation_);
     return end;
   }
 
   void play(const Instr& i, uint32_t launch) {
     const Work& w = schedule_.works[i.a];
-    const Time issued = trace_.issued[launch], done = issued + options_.host_call;
+    const Time issued = trace_.issued[launch], done = issued + options_.launch[i.a];
     const Time start = trace_.start[launch], end = trace_.end[launch];
     const uint32_t correlation = ++correlation_;
     const int stream = stream_number(i.stream);

@@ -9,7 +9,7 @@
 //   - device streams are numbered from 1: compute is 7, stream i > 0 is 12 + 4 i
 //   - collectives are named as NCCL's kernels, with Kineto's arguments (message elements, group)
 //   - times are microseconds with three decimals, whole nanoseconds: rounded half up
-// Host calls stand where the trace says they were issued and are host_call long; records and waits
+// Host calls stand where the trace says they were issued and are as long as they cost the host; records and waits
 // between two launches follow each other from the first on. FSDP's scopes (FSDP::all_gather (name))
 // span the launches of a group's gather, copy-out and reduction that follow one another.
 // Waits of streams (cuda_sync) are marks of no length at the host's call.
@@ -22,6 +22,7 @@
 #include <string>
 
 #include "sim/cluster/cluster.h"
+#include "sim/cost/cost_table.h"
 #include "sim/schedule/schedule.h"
 #include "sim/schedule/trace.h"
 
@@ -31,7 +32,9 @@ struct ChromeTraceOptions {
   int64_t rank = 0;
   int64_t world = 1;
   Gpu gpu;
-  Time host_call;  // of the cost table that the trace was played with
+  // Of the cost table that the trace was played with.
+  HostCosts host;
+  std::span<const Time> launch;  // by WorkId
   std::string trace_name = "rank0.pt.trace.json";
   std::string nccl_version = "2.28.9";
   bool counters = true;

@@ -41,6 +41,8 @@ struct Trace {
   std::vector<Time> start, end;  // by launch, on the device
   std::vector<Time> issued;      // by launch: the host's now at the call
   std::vector<Time> slowed;      // by launch: how much longer than alone; empty: nothing is shared
+  // By wait of the host (HostWait, StreamSync, DeviceSync): its now after the call if all was over.
+  std::vector<Time> reached;
   std::vector<MarkRow> marks;
   std::vector<bool>
       left_out;  // by wait for an asynchronous collective: it had ended, and is no call
@@ -55,6 +57,7 @@ struct Trace {
     end.clear();
     issued.clear();
     slowed.clear();
+    reached.clear();
     marks.clear();
     left_out.clear();
     limited.clear();

@@ -13,7 +13,7 @@ CostTable price(const Scenario& scenario, const Schedule& schedule) {
   if (scenario.cost.model == CostChoice::Model::flat)
     return flat_costs(scenario.cost.flat, schedule);
   return roofline_costs(scenario.cluster, effective_calibration(scenario),
-                        scenario.cost.collectives, schedule);
+                        scenario.cost.collectives, schedule, scenario.cost.sharing);
 }
 
 namespace {

@@ -48,8 +48,8 @@ TEST(Flat, Table) {
   ASSERT_EQ(t.work.size(), 2u);
   EXPECT_EQ(t.work[0].ps, 7'500'000);
   EXPECT_EQ(t.work[1], Time::us(21));
-  EXPECT_EQ(t.host_call, Time::us(8));
-  EXPECT_EQ(t.device_malloc, Time::us(8));
+  EXPECT_EQ(t.host[HostCall::other], Time::us(8));
+  EXPECT_EQ(t.host[HostCall::malloc], Time::us(8));
 }
 
 }  // namespace

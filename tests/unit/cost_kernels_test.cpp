@@ -132,7 +132,7 @@ TEST(Roofline, Table) {
   add(WorkKind::CopyD2D, 67'108'864);
   add(WorkKind::Memset, 134'217'728);
   const Cluster dgx = find_system("dgx-h100").value();
-  const CostTable t = roofline_costs(dgx, calibration_of(dgx.gpu), {}, s);
+  const CostTable t = roofline_costs(dgx, calibration_of(dgx.gpu), {}, s, false);
   ASSERT_EQ(t.work.size(), 9u);
   const auto us = [&](size_t i) { return t.work[i].as_us(); };
   expect_within(us(0), 332.6, 1e-3);
@@ -144,7 +144,7 @@ TEST(Roofline, Table) {
   expect_within(us(6), 1002, 1e-6);  // 2 + 50.4e6 / (0.8 * 63e3)
   expect_within(us(7), 50.5, 1e-3);  // 64 MiB read and written
   expect_within(us(8), 50.5, 1e-3);
-  EXPECT_EQ(t.host_call, Time::us(45));
+  EXPECT_EQ(t.host[HostCall::other], Time::us(45));
 }
 
 TEST(Roofline, ACommunicatorThatSpansNodesNeedsANetwork) {
@@ -156,7 +156,7 @@ TEST(Roofline, ACommunicatorThatSpansNodesNeedsANetwork) {
   s.works[0].kind = WorkKind::AllGather;
   s.works[0].comm = {0};
   try {
-    roofline_costs(c, calibration_of(c.gpu), {}, s);
+    roofline_costs(c, calibration_of(c.gpu), {}, s, false);
     FAIL() << "no error";
   } catch (const Error& e) {
     EXPECT_STREQ(e.what(),

@@ -16,11 +16,17 @@ namespace {
 
 using test::HandSchedule;
 
-Trace play(HandSchedule& h, Time host_call = {}, Machine* machine = nullptr) {
-  Machine own;
+CostTable costs_of(const HandSchedule& h, Time host_call = {}) {
   CostTable costs;
   costs.work = h.cost;
-  costs.host_call = host_call;
+  costs.host = HostCosts::every(host_call);
+  costs.launch.assign(h.cost.size(), host_call);
+  return costs;
+}
+
+Trace play(HandSchedule& h, Time host_call = {}, Machine* machine = nullptr) {
+  Machine own;
+  const CostTable costs = costs_of(h, host_call);
   Trace t;
   (machine ? machine : &own)->play(h.done(), costs, t);
   return t;
@@ -259,8 +265,7 @@ TEST(EngineMachine, SegmentsAndRepetition) {
   h.alloc(0);
   h.schedule.code.back().reloc = Reloc::forward;
   const auto length = static_cast<uint32_t>(h.schedule.code.size());
-  CostTable costs;
-  costs.work = h.cost;
+  const CostTable costs = costs_of(h);
   Machine machine;
   Trace t;
   Segment s;
@@ -351,8 +356,7 @@ TEST(EngineMachine, State) {
       s.begin = begin;
       s.end = static_cast<uint32_t>(h.schedule.code.size());
       h.schedule.segments.push_back(s);
-      CostTable costs;
-      costs.work = h.cost;
+      const CostTable costs = costs_of(h);
       machine.play(h.schedule, costs, t);
       out.push_back(machine.state());
     }
@@ -387,10 +391,8 @@ TEST(EngineMachine, BlocksOfTheAllocator) {
   h.mark("two", 0, true);
   h.mark("three", 0, true);
   Machine machine(AllocatorSettings{}, DeviceMemory{kGiB, 0});
-  CostTable costs;
-  costs.work = h.cost;
-  costs.host_call = Time::us(5);
-  costs.device_malloc = Time::us(100);
+  CostTable costs = costs_of(h, Time::us(5));
+  costs.host[HostCall::malloc] = Time::us(100);
   Trace t;
   machine.play(h.done(), costs, t);
   EXPECT_EQ(us(t.start), (L{100, 105, 215}));
@@ -419,8 +421,7 @@ TEST(EngineMachine, OutOfMemory) {
   h.kernel(0, 10);
   h.mark("never", 0, true);
   Machine machine(AllocatorSettings{}, DeviceMemory{100 * kMiB, 0});
-  CostTable costs;
-  costs.work = h.cost;
+  const CostTable costs = costs_of(h);
   Trace t;
   machine.play(h.done(), costs, t);
   ASSERT_TRUE(t.out_of_memory);

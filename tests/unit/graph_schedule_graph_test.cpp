@@ -47,7 +47,7 @@ TEST(ScheduleGraph, WorkedNumber) {
   EXPECT_EQ(
       edges_text(g),
       "0-1 host\n1-2 event\n0-2 host\n1-3 stream\n0-3 host\n3-4 stream\n2-4 event\n0-4 host\n");
-  const Weights w = weights_from_trace(g, t, {});
+  const Weights w = weights_from_trace(g, t);
   const CriticalPath path = critical_path(g, w);
   EXPECT_EQ(path.length, Time::us(40));
   std::vector<uint32_t> on;
@@ -113,7 +113,7 @@ TEST(ScheduleGraph, CommunicatorsAndHostWaits) {
             "3-5 host\n4-6 stream\n5-6 host\n");
   // Host: gather 0, scatter 1, record 2, wait at 3 until 50, then one call each. Kernel issued at
   // 50 ends at 55; sync until 55, next kernel 55 to 60.
-  const Weights w = weights_from_trace(g, t, Time::us(1));
+  const Weights w = weights_from_trace(g, t);
   EXPECT_EQ(critical_path(g, w).length, Time::us(60));
   EXPECT_EQ(earliest_starts(g, w)[6], Time::us(55));
   const Weights by_cost = weights_from_costs(g, h.cost, Time::us(1));
@@ -158,7 +158,7 @@ TEST(ScheduleGraph, RandomSchedulesAgreeWithTheMachine) {
     const Time host_call = Time::us(draw(4));
     const Trace t = h.play(host_call);
     const ScheduleGraph g = build_graph(h.schedule);
-    const Weights w = weights_from_trace(g, t, host_call);
+    const Weights w = weights_from_trace(g, t);
     const std::vector<Time> start = earliest_starts(g, w);
     Time end{};
     for (size_t l = 0; l < t.start.size(); ++l) {
@@ -221,7 +221,7 @@ TEST(ScheduleGraph, Exports) {
   EXPECT_NE(dot.str().find("2[label=\"all_gather layers.0\", group=s1];"), std::string::npos)
       << dot.str();
   EXPECT_NE(dot.str().find("1->2 [tooltip=event, style=bold];"), std::string::npos) << dot.str();
-  write_graph_json(json, g, weights_from_trace(g, t, {}), h.schedule, groups);
+  write_graph_json(json, g, weights_from_trace(g, t), h.schedule, groups);
   EXPECT_NE(json.str().find("{\"id\": 3, \"kind\": \"launch\", \"stream\": 0, \"name\": \"b\", "
                             "\"launch\": 2, \"duration_ps\": 5000000, \"slack_ps\": 15000000}"),
             std::string::npos)

@@ -109,12 +109,19 @@ class HandSchedule {
           stream[i.stream] = std::max(stream[i.stream], event_at[i.a]);
           now += host_call;
           break;
-        case Kind::HostWait: now = std::max(now + host_call, event_at[i.a]); break;
-        case Kind::StreamSync: now = std::max(now + host_call, stream[i.stream]); break;
+        case Kind::HostWait:
+          t.reached.push_back(now + host_call);
+          now = std::max(now + host_call, event_at[i.a]);
+          break;
+        case Kind::StreamSync:
+          t.reached.push_back(now + host_call);
+          now = std::max(now + host_call, stream[i.stream]);
+          break;
         case Kind::HostCalls:
           for (uint32_t k = 0; k < i.a; ++k) now += host_call;
           break;
         case Kind::DeviceSync:
+          t.reached.push_back(now + host_call);
           now = std::max(now + host_call, *std::max_element(stream.begin(), stream.end()));
           break;
         case Kind::Alloc:

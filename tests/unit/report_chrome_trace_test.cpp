@@ -71,7 +71,9 @@ std::string text_of(HandSchedule& h, Time host_call) {
   o.rank = 3;
   o.world = 8;
   o.gpu = find_gpu("h100-sxm5-80gb").value();
-  o.host_call = host_call;
+  o.host = HostCosts::every(host_call);
+  const std::vector<Time> launch(h.schedule.works.size(), host_call);
+  o.launch = launch;
   std::ostringstream out;
   const std::vector<std::string> groups{"layers.0"};
   write_chrome_trace(out, h.schedule, h.play(host_call), groups, o);

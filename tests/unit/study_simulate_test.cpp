@@ -155,8 +155,8 @@ TEST(StudySimulate, Prices) {
   const CostTable b = price(s, flat.schedule);
   ASSERT_EQ(a.work.size(), flat.schedule.works.size());
   ASSERT_EQ(b.work.size(), flat.schedule.works.size());
-  EXPECT_EQ(a.host_call, Time{});
-  EXPECT_GT(b.host_call, Time{});
+  EXPECT_EQ(a.host[HostCall::other], Time{});
+  EXPECT_GT(b.host[HostCall::other], Time{});
   for (size_t i = 0; i < a.work.size(); ++i) {
     EXPECT_GE(a.work[i], Time{});
     EXPECT_GE(b.work[i], Time{});

@@ -207,43 +207,26 @@ ScheduleGraph graph_of(std::vector<Vertex> vertices, std::vector<Edge> edges) {
   return g;
 }
 
-Weights weights_from_trace(const ScheduleGraph& g, const Trace& trace, Time host_call) {
+Weights weights_from_trace(const ScheduleGraph& g, const Trace& trace) {
   const size_t n = g.vertices.size();
   Weights w{std::vector<Time>(n), std::vector<Time>(g.edges.size())};
-  // The host is at a wait until calls x host_call before the launch that comes next.
   std::vector<Time> end(n);
+  size_t waits = 0;
   for (uint32_t v = 0; v < n; ++v) {
     const Vertex& x = g.vertices[v];
-    if (x.kind == Vertex::Kind::launch) {
-      end[v] = trace.end[x.launch];
-      w.duration[v] = trace.end[x.launch] - trace.start[x.launch];
-      for (uint32_t e = g.first_in[v]; e < g.first_in[v + 1]; ++e)
-        if (g.edges[e].why == Why::host) w.lag[e] = trace.issued[x.launch] - end[g.edges[e].from];
-    } else if (x.kind == Vertex::Kind::host_wait) {
-      Time device{}, host{};
-      uint32_t host_edge = UINT32_MAX;
-      for (uint32_t e = g.first_in[v]; e < g.first_in[v + 1]; ++e) {
-        if (g.edges[e].why == Why::host) {
-          host_edge = e;
-          w.lag[e] = Time{host_call.ps * g.edges[e].calls};
-          host = end[g.edges[e].from] + w.lag[e];
-        } else {
-          device = std::max(device, end[g.edges[e].from]);
-        }
-      }
-      end[v] = std::max(device, host);
-      for (uint32_t o = g.first_out[v]; o < g.first_out[v + 1]; ++o) {
-        const Edge& e = g.edges[g.out[o]];
-        if (g.vertices[e.to].kind != Vertex::Kind::launch) break;
-        const Time back = trace.issued[g.vertices[e.to].launch] - Time{host_call.ps * e.calls};
-        // The count of calls is a bound; what it misses is the host's, so its edge takes it.
-        if (back >= device && host_edge != UINT32_MAX) {
-          if (back > device || host > back) w.lag[host_edge] = back - end[g.edges[host_edge].from];
-          end[v] = back;
-        }
-        break;
-      }
+    if (x.kind == Vertex::Kind::begin) continue;
+    const bool launch = x.kind == Vertex::Kind::launch;
+    const Time host = launch ? trace.issued[x.launch] : trace.reached[waits++];
+    if (launch) w.duration[v] = trace.end[x.launch] - trace.start[x.launch];
+    Time device{};
+    for (uint32_t e = g.first_in[v]; e < g.first_in[v + 1]; ++e) {
+      const Time from = end[g.edges[e].from];
+      if (g.edges[e].why == Why::host)
+        w.lag[e] = host - from;
+      else
+        device = std::max(device, from);
     }
+    end[v] = launch ? trace.end[x.launch] : std::max(device, host);
   }
   return w;
 }

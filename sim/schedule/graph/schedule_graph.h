@@ -76,8 +76,8 @@ struct Weights {
   std::vector<Time> lag;       // by edge
 };
 
-// What the run of a trace took; host_call is the cost of one host call in it.
-Weights weights_from_trace(const ScheduleGraph& graph, const Trace& trace, Time host_call);
+// What the run of a trace took.
+Weights weights_from_trace(const ScheduleGraph& graph, const Trace& trace);
 // By a cost for each work.
 Weights weights_from_costs(const ScheduleGraph& graph, std::span<const Time> work, Time host_call);
 
