@@ -52,9 +52,7 @@ std::string graph_text(const RunOptions& options, const Simulation& s, const Ste
   if (dot)
     write_graphviz(out, graph, s.schedule, names);
   else
-    write_graph_json(out, graph,
-                     weights_from_trace(graph, s.trace),
-                     s.schedule, names);
+    write_graph_json(out, graph, weights_from_trace(graph, s.trace), s.schedule, names);
   return out.str();
 }
 
@@ -91,8 +89,7 @@ int run(const RunOptions& options, const Context& context) {
                scenario.name, s.steps == 1 ? "1 step" : fmt::format("{} steps", s.steps));
   if (!options.trace.empty())
     write_file(context, options.trace, trace_text(options, scenario, s, report));
-  if (!options.graph.empty())
-    write_file(context, options.graph, graph_text(options, s, report));
+  if (!options.graph.empty()) write_file(context, options.graph, graph_text(options, s, report));
   if (!options.snapshot.empty())
     write_file(context, options.snapshot, memory_snapshot(scenario, s));
   switch (context.format) {

@@ -11,14 +11,13 @@ class Machine::Clock final : public DeviceClock {
  public:
   explicit Clock(Machine& machine) : m_(machine) {}
   int64_t record(StreamId stream) override {
-    const int64_t e = m_.shared_ ? m_.shared_->record(stream, m_.host_)
-                                 : m_.in_order_.record(stream, m_.host_);
+    const int64_t e =
+        m_.shared_ ? m_.shared_->record(stream, m_.host_) : m_.in_order_.record(stream, m_.host_);
     m_.host_ += cost[HostCall::record];
     return e;
   }
   bool done(int64_t event) override {
-    return m_.shared_ ? m_.shared_->passed(event, m_.host_)
-                      : Time{event} <= m_.host_;
+    return m_.shared_ ? m_.shared_->passed(event, m_.host_) : Time{event} <= m_.host_;
   }
   void wait(int64_t event) override {
     synchronize(m_.shared_ ? m_.shared_->when(event) : Time{event});

@@ -55,7 +55,7 @@ class Shared {
   enum class What : uint8_t { launch, record, wait };
   struct Item {
     Time issued;
-    uint32_t id = 0;    // of the launch, or the event
+    uint32_t id = 0;  // of the launch, or the event
     uint32_t work = 0;
     uint32_t turn = 0;  // of a collective among its communicator's
     What what = What::launch;
@@ -68,7 +68,7 @@ class Shared {
     // What runs.
     Time since, left;  // at full speed, from `since` on
     uint32_t launch = 0, work = 0;
-    uint32_t speed = 0;  // in parts of 2^20
+    uint32_t speed = 0;      // in parts of 2^20
     uint32_t waits_for = 0;  // an event that is not over, or a communicator
     bool for_turn = false;   // it is a communicator
   };
@@ -96,7 +96,7 @@ class Shared {
   Trace* trace_ = nullptr;
   std::vector<Stream> stream_ = std::vector<Stream>(kStreams);
   std::vector<Comm> comm_;
-  std::vector<Time> event_{Time{}};  // by record; Time::max(): not known yet
+  std::vector<Time> event_{Time{}};                     // by record; Time::max(): not known yet
   uint64_t running_ = 0, startable_ = 0, blocked_ = 0;  // streams, by bit
   std::vector<Time> stream_end_, comm_end_;
   std::unique_ptr<Shared> rest_;

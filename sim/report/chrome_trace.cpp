@@ -360,7 +360,8 @@ class Writer {
           break;
         case Kind::Mark:
           close_scope();
-          if (row < trace_.marks.size()) now = trace_.marks[row++].host + options_.host[HostCall::other];
+          if (row < trace_.marks.size())
+            now = trace_.marks[row++].host + options_.host[HostCall::other];
           break;
         case Kind::Alloc:
         case Kind::AllocOnce:
@@ -401,7 +402,8 @@ class Writer {
   }
 
   Time host_wait(std::string_view name, int cbid, Time now, Time until, Time bound) {
-    const Time end = std::min(std::max(now, until) + options_.host[HostCall::sync], std::max(now, bound));
+    const Time end =
+        std::min(std::max(now, until) + options_.host[HostCall::sync], std::max(now, bound));
     host_call(name, cbid, now, end, ++correlation_);
     return end;
   }
