@@ -200,8 +200,8 @@ constexpr NetworkEntry efa_nics(double n, double gbps, double plugin, const Sour
 constexpr NetworkEntry slingshot_nics(double n, double gbps) {
   return {from(n, kSystems),
           from(gbps, kSystems),
-          from(24.5, kSlingshotSeen),
-          from(24.5, kSlingshotSeen),
+          from(22, kSlingshotSeen),
+          from(22, kSlingshotSeen),
           "amd",
           false};
 }

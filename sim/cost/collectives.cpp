@@ -242,8 +242,8 @@ CollectiveCost collective_cost(const Cluster& cluster, const Calibration& calibr
     cost.us += (p - 1) * (cost.us - cost.latency_us);
   }
   const Placement p = placement_of(cluster.network, cluster.gpus_per_node, comm.size, comm.stride);
-  cost.wire_gbps = ring_share(work.kind, comm.size) * static_cast<double>(bytes) / (cost.us * 1e3);
-  cost.load = load_of(cluster, p, cost.wire_gbps);
+  const double wire = ring_share(work.kind, comm.size) * static_cast<double>(bytes);
+  cost.load = load_of(cluster, p, wire / (cost.us * 1e3));
   return cost;
 }
 

@@ -42,7 +42,6 @@ struct CollectiveCost {
   NcclAlgorithm algorithm = NcclAlgorithm::none;
   NcclProtocol protocol = NcclProtocol::none;
   int channels = 0;
-  double wire_gbps = 0;  // bus bandwidth: what each GPU sends, on average over us
   Load load;
   bool from_table = false;
 };

@@ -17,7 +17,7 @@ constexpr double kNvlsUs = 60, kNvlsBlackwellUs = 85;
 constexpr double kLl128Payload = .92;
 
 constexpr double kHides = 1.3;
-constexpr double kHopLl = 1.0, kHopLl128 = 6.4, kHopLl128Ampere = 4.0, kHopSimple = 1.8;
+constexpr double kHopLl = 1.8, kHopLl128 = 6.4, kHopLl128Ampere = 4.0, kHopSimple = 1.8;
 constexpr double kNetLl = 2.7, kNetLl128 = 4.0, kNetSimple = 20;
 constexpr double kBaseLl = 6.6, kBaseLl128 = 14, kBaseSimple = 8.4;
 constexpr double kTreeLatency = 1.8, kNvlsTreeLatency = 4.8;

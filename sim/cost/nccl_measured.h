@@ -9,7 +9,7 @@
 //     NVLS                L = 60, 85 on Blackwell          e = 1
 //   between nodes  t = (L^1.3 + B^1.3)^(1/1.3): moving hides part of the latency
 //     ring  L = base + inner steps h + steps between nodes x
-//           LL      base 6.6   h 1.0                        x 2.7 + NIC
+//           LL      base 6.6   h 1.8                        x 2.7 + NIC
 //           LL128   base 14    h 6.4 (Ampere 4.0)           x 4 + NIC
 //           Simple  base 8.4   h 1.8 (ranks a node - 1)     x 20 + 2 NIC
 //     tree          the tuner's x 1.8            NVLS tree  the tuner's x 4.8      PAT the tuner's
