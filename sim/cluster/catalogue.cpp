@@ -195,7 +195,13 @@ constexpr NetworkEntry meta_nics() {
 }
 constexpr NetworkEntry efa_nics(double n, double gbps, double plugin, const Source& source,
                                 std::string_view cpu) {
-  return {from(n, kSystems), from(gbps, kSystems), from(35, kEfaSeen), from(plugin, source), cpu};
+  return {from(n, kSystems),
+          from(gbps, kSystems),
+          from(35, kEfaSeen),
+          from(plugin, source),
+          cpu,
+          true,
+          true};
 }
 constexpr NetworkEntry slingshot_nics(double n, double gbps) {
   return {from(n, kSystems),
@@ -332,6 +338,7 @@ Network network(const NetworkEntry& e) {
   n.nic_latency_us = e.latency_us.value;
   n.plugin_latency_us = e.plugin_latency_us.value;
   n.near_nics = e.near_nics;
+  n.plugin_tunes = e.plugin_tunes;
   if (e.pod_nodes.value > 0) {
     n.pod_nodes = static_cast<int>(e.pod_nodes.value);
     n.oversubscription = e.oversubscription.value;
@@ -377,6 +384,7 @@ void nics(std::string& out, const NetworkEntry& e) {
   figure(out, 6, "plugin_latency_us", e.plugin_latency_us);
   fmt::format_to(std::back_inserter(out), "      cpu: {}\n", e.cpu);
   if (!e.near_nics) out += "      path: cpu\n";
+  if (e.plugin_tunes) out += "      plugin_tunes: true\n";
   if (e.pod_nodes.value == 0) return;
   fmt::format_to(std::back_inserter(out), "    fabric:\n");
   figure(out, 6, "pod_nodes", e.pod_nodes);

@@ -55,7 +55,8 @@ struct LinkEntry {
 struct NetworkEntry {
   Figure nics, nic_gbps, latency_us, plugin_latency_us;
   std::string_view cpu = "intel";
-  bool near_nics = true;  // under a PCIe switch with their GPUs
+  bool near_nics = true;      // under a PCIe switch with their GPUs
+  bool plugin_tunes = false;  // EFA's has a tuner of its own
   Figure pod_nodes{}, oversubscription{};
 };
 

@@ -19,6 +19,7 @@ struct Network {
   CpuVendor cpu = CpuVendor::intel;
   double plugin_latency_us = 0;  // that the NICs' plugin states to NCCL, which chooses by it
   double nic_latency_us = 0;     // and what is seen of it in time
+  bool plugin_tunes = false;     // it chooses too: rings where NCCL would take NVLS trees
   bool near_nics = true;         // a GPU and its NIC are under one PCIe switch: LL128 may run
   bool sharp = false;            // the network's switches reduce (CollNet)
   int pod_nodes = 0;             // nodes under one set of leaves; 0: all

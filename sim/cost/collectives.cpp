@@ -221,6 +221,7 @@ NcclComm nccl_comm_of(const Cluster& cluster, int64_t ranks, int64_t stride, Ncc
   c.graphs = nccl_graphs(n, p.nodes, version);
   c.cpu = network.cpu;
   c.nic_latency_us = network.plugin_latency_us;
+  c.rings_for_nvls_tree = network.plugin_tunes;
   c.sharp = network.sharp;
   return c;
 }

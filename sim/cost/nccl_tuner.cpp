@@ -285,14 +285,19 @@ int nccl_channels(const NcclComm& comm, const NcclOp& op, A a, P p) {
 NcclChoice nccl_choose(const NcclComm& comm, const NcclOp& op) {
   NcclChoice best;
   double least = std::numeric_limits<double>::infinity();
+  const auto take = [&](int a, int p) {
+    const double us = nccl_time(comm, op, static_cast<A>(a), static_cast<P>(p));
+    if (us < 0 || us >= least) return;
+    least = us;
+    best.algorithm = static_cast<A>(a);
+    best.protocol = static_cast<P>(p);
+  };
   for (int a = 0; a < kNcclAlgorithms; ++a)
-    for (int p = 0; p < kNcclProtocols; ++p) {
-      const double us = nccl_time(comm, op, static_cast<A>(a), static_cast<P>(p));
-      if (us < 0 || us >= least) continue;
-      least = us;
-      best.algorithm = static_cast<A>(a);
-      best.protocol = static_cast<P>(p);
-    }
+    for (int p = 0; p < kNcclProtocols; ++p) take(a, p);
+  if (comm.rings_for_nvls_tree && best.algorithm == A::nvls_tree) {
+    least = std::numeric_limits<double>::infinity();
+    for (int p = 0; p < kNcclProtocols; ++p) take(static_cast<int>(A::ring), p);
+  }
   SHARDSIM_ASSERT(best.algorithm != A::none, "a ring plays every collective");
   best.us = least;
   best.latency_us = nccl_model(comm, op.kind, best.algorithm, best.protocol).latency_us;

@@ -5,7 +5,9 @@
 //   c the number of aggregated operations on a channel (for others than the ring a tenth of it)
 //   bandwidth, latency: latency_of and bandwidth_of in nccl_tuner.cpp, which read like
 //   ncclTopoTuneModel; the constants stand there, from src/graph/tuning.cc
-// The least t of what is eligible is taken, ties to the lower number. Eligible:
+// The least t of what is eligible is taken, ties to the lower number; the tuner of EFA's plugin takes a
+// ring where that is an NVLS tree (it is not replayed: that is what sweeps of p5 and p5en show, whose
+// latency grows with ranks as that of LL128 rings). Eligible:
 //   ring             everything
 //   tree             all-reduce
 //   NVLS             all-reduce, gathers and scatters by Simple, cc >= 90 with NVSwitch: reductions of
@@ -55,8 +57,9 @@ struct NcclComm {
   int64_t ranks = 8, nodes = 1;
   NcclGraphs graphs;
   CpuVendor cpu = CpuVendor::intel;
-  double nic_latency_us = 0;  // what the network plugin states
-  bool sharp = false;         // CollNet, with a NIC for each GPU and its own gathers and scatters
+  double nic_latency_us = 0;         // what the network plugin states
+  bool rings_for_nvls_tree = false;  // a plugin's tuner takes them (EFA)
+  bool sharp = false;  // CollNet, with a NIC for each GPU and its own gathers and scatters
 };
 
 // What is asked of it.

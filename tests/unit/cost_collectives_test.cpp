@@ -161,6 +161,7 @@ TEST(Collectives, AutomaticIsNearMeasurements) {
   near(ndr, 8, 1, WorkKind::ReduceScatter, 1 << 30, 2742, .05);
   near(ndr, 8, 1, WorkKind::AllReduce, 1 << 30, 4001, .05);
   near(p5, 256, 1, WorkKind::AllGather, 256 << 20, 3099, .05);
+  near(p5, 128, 1, WorkKind::AllReduce, 512 << 20, 4760, .05);
 }
 
 TEST(Collectives, ALinkOfTheScenarioIsARing) {

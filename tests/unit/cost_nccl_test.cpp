@@ -201,6 +201,13 @@ TEST(NcclTuner, VersionTwoThirty) {
   expect_near(ll128(NcclVersion::v2_30), 320.0 * 32 / 31);
 }
 
+TEST(NcclTuner, APluginsTunerTakesRingsForNvlsTrees) {
+  NcclComm c = comm_of(hopper(8), 8);
+  EXPECT_EQ(nccl_choose(c, op(WorkKind::AllReduce, 1 << 30)).algorithm, A::nvls_tree);
+  c.rings_for_nvls_tree = true;
+  EXPECT_EQ(nccl_choose(c, op(WorkKind::AllReduce, 1 << 30)).algorithm, A::ring);
+}
+
 TEST(NcclTuner, ReducedPrecisionRingsAreTheLastResort) {
   const NcclComm c = comm_of(hopper(8), 2);
   NcclOp o = op(WorkKind::AllReduce, 1 << 30);
