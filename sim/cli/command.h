@@ -67,5 +67,6 @@ void add_diff(CLI::App& app, Context& context);
 void add_ledger(CLI::App& app, Context& context);
 void add_layout(CLI::App& app, Context& context);
 void add_validate(CLI::App& app, Context& context);
+void add_calibrate(CLI::App& app, Context& context);
 
 }  // namespace shardsim

@@ -8,6 +8,7 @@
 #include "sim/cli/command.h"
 #include "sim/cli/table.h"
 #include "sim/cluster/catalogue.h"
+#include "sim/config/calibration.h"
 #include "sim/config/model.h"
 #include "sim/model/model.h"
 
@@ -75,6 +76,22 @@ Table clusters() {
   return table;
 }
 
+Table calibrations() {
+  Table table({{"name", "name"},
+               {"gpu", "GPU"},
+               {"level", "level"},
+               {"date", "date"},
+               {"rows", "rows fitted on"},
+               {"sources", "of sources"}});
+  for (const CalibrationFile& c : shipped_calibrations()) {
+    int64_t rows = 0;
+    for (const DataUsed& d : c.data) rows += d.rows;
+    table.add({c.name, c.gpu, std::string(c.kernel ? "kernel" : "sustained"), c.date, rows,
+               static_cast<int64_t>(c.data.size())});
+  }
+  return table;
+}
+
 Table strategies() {
   Table table({{"name", "name"}, {"pytorch", "PyTorch"}, {"description", "what it is"}});
   table.add({"fsdp2", "2.7, 2.15",
@@ -104,9 +121,10 @@ Table strategies() {
 
 void add_list(CLI::App& app, Context& context) {
   auto what = std::make_shared<std::string>();
-  CLI::App* command =
-      app.add_subcommand("list", "Lists the models, GPUs, clusters or strategies to choose from");
-  command->add_option("what", *what, "models, gpus, clusters or strategies")->required();
+  CLI::App* command = app.add_subcommand(
+      "list", "Lists the models, GPUs, clusters, strategies or calibrations to choose from");
+  command->add_option("what", *what, "models, gpus, clusters, strategies or calibrations")
+      ->required();
   add_output_options(*command, context);
   command->footer(
       "Examples:\n"
@@ -120,11 +138,15 @@ void add_list(CLI::App& app, Context& context) {
         write_output(context, gpus().in(context.format));
       else if (*what == "clusters")
         write_output(context, clusters().in(context.format));
+      else if (*what == "calibrations")
+        write_output(context, calibrations().in(context.format));
       else if (*what == "strategies")
         write_output(context, strategies().in(context.format));
       else
-        throw Error(fmt::format("there is no list of '{}'", *what), {},
-                    spelling_hint(*what, {"models", "gpus", "clusters", "strategies"}, "lists"));
+        throw Error(
+            fmt::format("there is no list of '{}'", *what), {},
+            spelling_hint(*what, {"models", "gpus", "clusters", "strategies", "calibrations"},
+                          "lists"));
       return kOk;
     };
   });

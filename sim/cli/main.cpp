@@ -72,6 +72,7 @@ int run(int argc, char** argv) {
   add_ledger(app, context);
   add_layout(app, context);
   add_validate(app, context);
+  add_calibrate(app, context);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {  // --help, --version

@@ -6,6 +6,8 @@
 
 #include "sim/base/error.h"
 #include "sim/cli/command.h"
+#include "sim/cli/validate_kernels.h"
+#include "sim/study/kernel_table.h"
 #include "sim/study/validate.h"
 
 namespace shardsim {
@@ -21,6 +23,7 @@ struct ValidateCommand {
 int validate(const ValidateCommand& options, const Context& context) {
   refuse_overwrite(context, options.file);
   const CsvTable table = load_csv(options.file);
+  if (is_kernel_table(table)) return report_kernels(table, context);
   ValidateOptions o;
   o.threads = options.threads;
   const std::vector<ValidatedRow> rows = validate_training(table, o);

@@ -5,6 +5,7 @@
 #include "sim/base/spelling.h"
 #include "sim/cluster/catalogue.h"
 #include "sim/cluster/network.h"
+#include "sim/config/calibration.h"
 
 namespace shardsim {
 namespace {
@@ -83,6 +84,13 @@ Link read_link(const Value& value) {
 }
 
 void read_links(const Value& value, Cluster& cluster) {
+  if (value.is_scalar()) {
+    for (const auto& [key, link] : read_link_file(value))
+      (key == "intra"   ? cluster.intra
+       : key == "inter" ? cluster.inter
+                        : cluster.rail) = {link.alpha_us, link.bus_gbps, true};
+    return;
+  }
   const Map map(value, {"intra", "inter", "rail"});
   if (const std::optional<Value> v = map.find("intra")) cluster.intra = read_link(*v);
   if (const std::optional<Value> v = map.find("inter")) cluster.inter = read_link(*v);

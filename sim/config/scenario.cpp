@@ -4,6 +4,7 @@
 #include <charconv>
 #include <filesystem>
 
+#include "sim/config/calibration.h"
 #include "sim/config/cluster.h"
 #include "sim/config/limits.h"
 #include "sim/config/model.h"
@@ -39,10 +40,10 @@ void read_collectives(const Map& map, CollectiveModel& model, const std::string&
   }
 }
 
-CostChoice read_cost(const Value& value, const std::string& file) {
+CostChoice read_cost(const Value& value, const std::string& file, std::string_view gpu) {
   CostChoice cost;
-  const Map map(value, {"model", "sharing", "collectives", "nccl", "nccl_table", "pad_to_16",
-                        "kernel_us", "gemm_tflops", "bus_gbps", "host_us"});
+  const Map map(value, {"model", "calibration", "sharing", "collectives", "nccl", "nccl_table",
+                        "pad_to_16", "kernel_us", "gemm_tflops", "bus_gbps", "host_us"});
   cost.model = map.at("model").choice<CostChoice::Model>(
       {{"roofline", CostChoice::Model::roofline}, {"flat", CostChoice::Model::flat}});
   if (cost.model == CostChoice::Model::roofline) {
@@ -51,9 +52,12 @@ CostChoice read_cost(const Value& value, const std::string& file) {
     if (const std::optional<Value> v = map.find("sharing"))
       cost.sharing = v->choice<bool>({{"on", true}, {"off", false}});
     read_collectives(map, cost.collectives, file);
+    if (const std::optional<Value> v = map.find("calibration"))
+      cost.calibration = read_scenario_calibration(*v, gpu);
     return cost;
   }
-  for (std::string_view key : {"sharing", "collectives", "nccl", "nccl_table", "pad_to_16"})
+  for (std::string_view key :
+       {"calibration", "sharing", "collectives", "nccl", "nccl_table", "pad_to_16"})
     if (map.has(key)) map.fail_key(key, "only model roofline has this key");
   if (const std::optional<Value> v = map.find("kernel_us"))
     cost.flat.kernel_us = v->quantity(Dimension::time, 0, 1e6, "time of one kernel");
@@ -120,7 +124,11 @@ Scenario parse_scenario(std::string_view text, const std::string& file) {
   scenario.cluster = read_cluster(map.at("cluster", "what it runs on"));
   scenario.training = read_training(map.at("training", "how it is trained"), scenario.model,
                                     scenario.cluster.world());
-  if (const std::optional<Value> v = map.find("cost")) scenario.cost = read_cost(*v, file);
+  if (const std::optional<Value> v = map.find("cost"))
+    scenario.cost = read_cost(*v, file, scenario.cluster.gpu.name);
+  if (!scenario.cost.calibration)
+    if (const CalibrationFile* shipped = calibration_for(scenario.cluster.gpu.name))
+      scenario.cost.calibration = shipped->sustained;
   if (const std::optional<Value> v = map.find("options")) scenario.options = read_options(*v);
   if (const std::string why = too_large(scenario); !why.empty())
     root.fail("this scenario is too large: " + why);

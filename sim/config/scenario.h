@@ -11,7 +11,7 @@
 namespace shardsim {
 
 Scenario load_scenario(const std::string& path);
-// `file` is where hf_config paths start from, and what messages name.
+// `file` is where paths in it start from, and what messages name.
 Scenario parse_scenario(std::string_view text, const std::string& file);
 
 }  // namespace shardsim
