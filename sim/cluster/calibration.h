@@ -22,8 +22,7 @@ namespace shardsim {
 inline constexpr int kAttentionLengths = 6;  // 512, 1k, 2k, 4k, 8k, 16k
 
 struct Calibration {
-  std::string name;     // of the file, or of the generation
-  bool fitted = false;  // on measured steps of this GPU
+  std::string name;  // of the file, or of the generation
 
   // Products: t = max(2 m n k b (1 + (q-1) w) / (P ec k/(k+k0)), bytes / (M W)) + fixed.
   double gemm_efficiency = .691;      // ec, of the dense peak P

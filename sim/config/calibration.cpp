@@ -183,7 +183,6 @@ CalibrationFile parse_calibration(std::string_view text, const std::string& file
   if (level == Level::sustained) {
     Calibration c = calibration_of(*find_gpu(out.gpu));
     c.name = out.name;
-    c.fitted = !out.data.empty();
     if (constants) read_constants(*constants, calibration_constants(), c, out);
     if (attention) read_rates(*attention, c);
     out.sustained = std::move(c);

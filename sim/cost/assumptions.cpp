@@ -59,7 +59,7 @@ std::vector<std::string> assumptions(const Scenario& s) {
       s.training.attention_backend == AttentionBackend::automatic)
     out.push_back(fmt::format("attention runs {}", name_of(attention_backend(s))));
   if (s.training.software == 0) out.emplace_back("the software is as old as the calibration's");
-  if (!s.cost.calibration || !s.cost.calibration->fitted)
+  if (!s.cost.calibration)
     out.push_back(fmt::format("constants of {} come from its generation's figures, not from a fit",
                               s.cluster.gpu.name));
   return out;
