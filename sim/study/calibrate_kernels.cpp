@@ -40,6 +40,14 @@ void fit(const Gpu& gpu, KernelCalibration& c, const std::vector<const KernelRow
   std::vector<double> prior, x;
   for (const Free& f : free) prior.push_back(f.at(c));
   x = prior;
+  const auto of_rows = [&] {
+    double sum = 0;
+    for (const KernelRow* row : rows) {
+      const double off = error_of(gpu, c, *row) / kNoise;
+      sum += std::sqrt(1 + off * off) - 1;
+    }
+    return sum;
+  };
   const auto badness = [&](const std::vector<double>& at) {
     double sum = 0;
     for (size_t i = 0; i < free.size(); ++i) {
@@ -49,15 +57,16 @@ void fit(const Gpu& gpu, KernelCalibration& c, const std::vector<const KernelRow
       const double off = std::log(at[i] / prior[i]) / free[i].spread;
       sum += off * off / 2;
     }
-    for (const KernelRow* row : rows) {
-      const double off = error_of(gpu, c, *row) / kNoise;
-      sum += std::sqrt(1 + off * off) - 1;
-    }
-    return sum;
+    return sum + of_rows();
   };
   pattern_search(badness, x);
-  for (size_t i = 0; i < free.size(); ++i)
-    free[i].at(c) = x[i] == prior[i] ? prior[i] : rounded(x[i]);
+  for (size_t i = 0; i < free.size(); ++i) free[i].at(c) = x[i];
+  for (size_t i = 0; i < free.size(); ++i) {
+    const double before = of_rows();
+    free[i].at(c) = prior[i];
+    if (of_rows() != before) free[i].at(c) = x[i];
+  }
+  for (const Free& f : free) f.at(c) = rounded(f.at(c));
 }
 
 // Those of products (gemm_...) or of memory-bound kernels.
