@@ -18,6 +18,7 @@ constexpr double kLl128Payload = .92;
 
 constexpr double kHides = 1.3;
 constexpr double kHopLl = 1.8, kHopLl128 = 6.4, kHopLl128Ampere = 4.0, kHopSimple = 1.8;
+constexpr double kMostOfNode = 8, kHopSimpleOfRack = 3.4;
 constexpr double kNetLl = 2.7, kNetLl128 = 4.0, kNetSimple = 20;
 constexpr double kBaseLl = 6.6, kBaseLl128 = 14, kBaseSimple = 8.4;
 constexpr double kTreeLatency = 1.8, kNvlsTreeLatency = 4.8;
@@ -50,7 +51,8 @@ double ring_latency(const NcclComm& comm, P protocol, double passes, double nic_
       return kBaseLl128 + inner * hop + outer * (kNetLl128 + nic_us);
     }
     default: {
-      const double hop = kHopSimple * (static_cast<double>(comm.ranks) / nodes - 1);
+      const double of_node = static_cast<double>(comm.ranks) / nodes;
+      const double hop = of_node > kMostOfNode ? kHopSimpleOfRack : kHopSimple * (of_node - 1);
       return kBaseSimple + inner * hop + outer * (kNetSimple + 2 * nic_us);
     }
   }

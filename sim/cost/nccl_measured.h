@@ -12,6 +12,7 @@
 //           LL      base 6.6   h 1.8                        x 2.7 + NIC
 //           LL128   base 14    h 6.4 (Ampere 4.0)           x 4 + NIC
 //           Simple  base 8.4   h 1.8 (ranks a node - 1)     x 20 + 2 NIC
+//                              up to 8 of them; in racks the tuner's 3.4
 //     tree          the tuner's x 1.8            NVLS tree  the tuner's x 4.8      PAT the tuner's
 //     and a ring moves no more than the link's bus bandwidth, in LL128 .92 of its channels' rate: the
 //     tuner's limit of a channel does not show
