@@ -34,8 +34,15 @@ constexpr bool has_cross_entropy(Family f) {
 
 // Hugging Face names (model.layers.0...), or those of the recorder's programs (layers.0...), which
 // have no RoPE: its FSDP2 program, and the one of FSDP1, where a stack's root has `pre` and `head` and
-// GPT-2 is written without submodules of a block; and its program of training memory.
-enum class Naming : uint8_t { hugging_face, recorder, recorder_fsdp1, recorder_memory };
+// GPT-2 is written without submodules of a block; its program of training memory; and the one that is
+// compiled.
+enum class Naming : uint8_t {
+  hugging_face,
+  recorder,
+  recorder_fsdp1,
+  recorder_memory,
+  recorder_compiled
+};
 
 // fused: F.rms_norm, one kernel. hf: written out in fp32, as transformers does.
 enum class NormForm : uint8_t { fused, hf };

@@ -36,6 +36,7 @@ StageClass llama_block(const Architecture& a, const Sizes& z) {
                 kv_dim = a.kv_heads * a.head_dim;
   OpShape norm = features(t, h, h);
   norm.norm = a.norm;
+  norm.one_expression = a.naming == Naming::recorder_compiled;
   const auto linear = [&](int64_t in, int64_t out, bool bias) {
     OpShape s = features(t, in, out);
     s.bias = bias;
@@ -79,12 +80,24 @@ StageClass llama_block(const Architecture& a, const Sizes& z) {
   const int16_t x = 0;
   const int16_t n1 = norm_of(m_norm, norm, x, p_in_norm[0]);
   b.enter(m_attn, n1);
-  int16_t q = call(m_q, OpKind::linear, linear(h, q_dim, a.qkv_bias), n1, p_q);
-  int16_t k = call(m_k, OpKind::linear, linear(h, kv_dim, a.qkv_bias), n1, p_k);
   const auto rebind = [&](int16_t& v, int16_t to) {
     b.drop({v});
     v = to;
   };
+  // A gradient comes back laid out by heads from what made a copy of its own: rotate_half's halves,
+  // repeat_kv, products of matrices; the view before that takes it in the linear's layout only.
+  const bool repeats = a.kv_heads != a.heads && (a.repeat_kv || eager);
+  const auto view = [&](int16_t& v, int64_t features_of, bool by_heads) {
+    if (by_heads) rebind(v, b.run(OpKind::relayout, features(t, 0, features_of), {v, -1, -1}));
+  };
+  // Complex numbers have the copy made among their own steps.
+  const bool complex = a.rope == RopeForm::complex;
+  const bool by_heads = eager || a.sdpa == Sdpa::math;
+  const bool views_q = !complex && (by_heads || tables), views_k = views_q || (!complex && repeats);
+  int16_t q = call(m_q, OpKind::linear, linear(h, q_dim, a.qkv_bias), n1, p_q);
+  if (!a.qk_norm) view(q, q_dim, views_q);
+  int16_t k = call(m_k, OpKind::linear, linear(h, kv_dim, a.qkv_bias), n1, p_k);
+  if (!a.qk_norm) view(k, kv_dim, views_k);
   if (a.qk_norm) {
     OpShape s = norm;
     s.in = s.out = a.head_dim;
@@ -92,14 +105,9 @@ StageClass llama_block(const Architecture& a, const Sizes& z) {
     rebind(q, norm_of(m_qn, s, q, p_qn[0]));
     s.rows = t * a.kv_heads;
     rebind(k, norm_of(m_kn, s, k, p_kn[0]));
+    view(q, q_dim, views_q);
+    view(k, kv_dim, views_k);
   }
-  // A gradient comes back laid out by heads from what made a copy of its own: rotate_half's halves,
-  // repeat_kv, products of matrices; the view before that takes it in the linear's layout only.
-  const bool repeats = a.kv_heads != a.heads && (a.repeat_kv || eager);
-  const auto view = [&](int16_t& v, int64_t features_of, bool by_heads) {
-    if (by_heads) rebind(v, b.run(OpKind::relayout, features(t, 0, features_of), {v, -1, -1}));
-  };
-  const bool by_heads = eager || a.sdpa == Sdpa::math;
   OpShape att = features(t, 0, 0);
   att.batch = z.batch;
   att.seq = z.seq;
@@ -110,6 +118,7 @@ StageClass llama_block(const Architecture& a, const Sizes& z) {
   const auto rotate = [&] {
     OpShape s = att;
     s.rope = a.rope;
+    s.by_chunk = a.naming == Naming::recorder_compiled;
     const int16_t cos = tables ? 1 : -1, sin = tables ? 2 : -1;
     s.out = q_dim;
     s.copies = by_heads ? kCopiesGradient : uint8_t{0};
@@ -121,10 +130,6 @@ StageClass llama_block(const Architecture& a, const Sizes& z) {
     q = q_rotated;
     k = k_rotated;
   };
-  // Complex numbers have the copy made among their own steps.
-  const bool complex = a.rope == RopeForm::complex;
-  view(q, q_dim, !complex && (by_heads || tables));
-  view(k, kv_dim, !complex && (by_heads || tables || repeats));
   if (complex) rotate();
   int16_t v = call(m_v, OpKind::linear, linear(h, kv_dim, a.qkv_bias), n1, p_v);
   view(v, kv_dim, by_heads || repeats);

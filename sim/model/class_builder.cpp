@@ -19,6 +19,25 @@ OpShape cast_to(DType type) {
   return s;
 }
 
+// weight * (y * rsqrt(y.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype) of y = x.float().
+int16_t norm_in_one_expression(ClassBuilder& b, const OpShape& s, int16_t x, int32_t weight) {
+  const OpShape row = features(s.rows, 1, 1);
+  const int16_t y = b.run(OpKind::cast, cast_to(DType::fp32), {x, -1, -1});
+  int16_t v = b.run(OpKind::square, s, {y, -1, -1});
+  const auto next = [&](int16_t made) {
+    b.drop({v});
+    v = made;
+  };
+  next(b.run(OpKind::row_mean, s, {v, -1, -1}));
+  next(b.run(OpKind::add_scalar, row, {v, -1, -1}));
+  next(b.run(OpKind::rsqrt, row, {v, -1, -1}));
+  next(b.run(OpKind::scale_rows, s, {y, v, -1}));
+  next(b.run(OpKind::cast, cast_to(DType::fp32), {v, x, -1}));
+  next(b.run(OpKind::mul_weight, s, {v, -1, -1}, {weight, -1}));
+  b.drop({y});
+  return v;
+}
+
 }  // namespace
 
 int16_t written_out_norm(ClassBuilder& b, const OpShape& s, int16_t x, int32_t weight) {
@@ -39,6 +58,7 @@ int16_t written_out_norm(ClassBuilder& b, const OpShape& s, int16_t x, int32_t w
 }
 
 int16_t rms_norm(ClassBuilder& b, const OpShape& s, int16_t x, int32_t weight) {
+  if (s.norm == NormForm::hf && s.one_expression) return norm_in_one_expression(b, s, x, weight);
   if (s.norm == NormForm::hf) return written_out_norm(b, s, x, weight);
   return b.run(OpKind::rms_norm, s, {x, -1, -1}, {weight, -1});
 }

@@ -98,12 +98,19 @@ void rope(OpCode& c, const OpShape& s, const OpContext& x) {
   if (x.has_in[1]) b.release(0);
   b.alloc(temp(1), e * n / 2);
   b.pointwise("neg", e * n, e * n / 2);
-  slice(0);
-  b.free(temp(1));
-  slice(temp(2));
-  b.free(temp(0));
-  b.pointwise("add", 3 * e * n, e * n);
-  b.free(temp(2));
+  if (s.by_chunk) {
+    b.alloc(0, e * n);
+    b.kernel("cat", KernelClass::cat, 2 * e * n);
+    b.free(temp(0));
+    b.free(temp(1));
+  } else {
+    slice(0);
+    b.free(temp(1));
+    slice(temp(2));
+    b.free(temp(0));
+    b.pointwise("add", 3 * e * n, e * n);
+    b.free(temp(2));
+  }
   product(temp(3));
   b.take_gradient();
   if (x.has_in[1]) b.release(1);

@@ -85,9 +85,11 @@ struct OpShape {
   uint8_t copies = 0;  // matmul: kCopiesFirst and the others
   double dropout = 0;  // attention: probability
   Sdpa sdpa = Sdpa::best;
-  bool autocast = false;  // cross_entropy: under autocast
-  int64_t chunks = 1;     // fused_loss
-  bool sliced = false;    // cross_entropy: its ids are a slice, rows apart, and are copied
+  bool autocast = false;        // cross_entropy: under autocast
+  int64_t chunks = 1;           // fused_loss
+  bool sliced = false;          // cross_entropy: its ids are a slice, rows apart, and are copied
+  bool by_chunk = false;        // rope, rotate_half: x.chunk(2), not two slices
+  bool one_expression = false;  // rms_norm, hf: only the fp32 copy of x is a variable
 };
 
 inline constexpr uint8_t kCopiesFirst = 1, kCopiesSecond = 2, kCopiesGradient = 4;

@@ -304,11 +304,13 @@ void decoder(Program& program, const Model& model, const ProgramInput& in) {
   }
   OpShape norm = features(z.tokens, a.hidden, a.hidden);
   norm.norm = a.norm;
+  norm.one_expression = a.naming == Naming::recorder_compiled;
   ClassBuilder of_norm;
   StageClass last_norm = is_gpt2 || is_test
                              ? single(OpKind::layer_norm, norm, {0, a.no_bias ? -1 : 1})
                              : of_norm.finish(rms_norm(of_norm, norm, 0, 0));
-  last_norm.holds_input = in.loss_in_forward;
+  // transformers rebinds the variable to the norm's output; the recorder's programs do not.
+  last_norm.holds_input = in.loss_in_forward || a.naming != Naming::hugging_face;
   stage(add(std::move(last_norm)), model.head[0]);
   if (in.loss_in_forward) return loss_in_forward(program, model, in, z);
   if (in.chunks > 1) {

@@ -291,6 +291,10 @@ constexpr int state_copies(const Optimizer& o) {
   return o.amsgrad ? 3 : 2;
 }
 
+// What torch.compile compiles (Inductor): each block by itself, the blocks and the loss, the model,
+// the model and the loss.
+enum class Compile : uint8_t { none, blocks, blocks_and_loss, model, model_and_loss };
+
 // A decoder's loss where the model's own forward takes the labels and returns it.
 struct Loss {
   bool in_forward = false;
@@ -338,6 +342,8 @@ struct Training {
   Loss loss;
   bool float_loss = true;  // stack and bag: y.float().sum(), otherwise y.sum()
   Checkpointing checkpointing;
+  Compile compile = Compile::none;
+  bool compile_benchmarks = false;  // Inductor times its candidates at each kernel's first call
   Optimizer optimizer;
   // Parameters that are stored in another type than precision.storage, the last that matches holds.
   std::vector<std::pair<std::string, DType>> param_dtypes;

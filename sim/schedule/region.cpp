@@ -78,12 +78,19 @@ class RegionTape {
   void rerun(BufferId input, const GradModes& modes, const GradForm& form, BufferId gradient,
              Region::Backward& result);
   void release_checkpoint() {
+    // A tuple of tables stays with the context's other arguments, which go before saved tensors.
+    const auto externals = [&](bool constants) {
+      for (int e = 0; e < kExternals; ++e) {
+        int32_t& s = cut_external_[static_cast<size_t>(e)];
+        if (s < 0 || options_.externals[static_cast<size_t>(e)].grad == constants) continue;
+        release(s);
+        s = -1;
+      }
+    };
+    externals(true);
     if (cut_input_ >= 0) release(cut_input_);
     cut_input_ = -1;
-    for (int32_t& s : cut_external_) {
-      if (s >= 0) release(s);
-      s = -1;
-    }
+    externals(false);
   }
 
   void discard(bool keep_input);

@@ -70,5 +70,7 @@ LinearShape linear(const std::string& key, const nlohmann::json& v);
 void read_fsdp1_ddp_zero_case(const nlohmann::json& c, RecordedProgram& r);
 // The program of run_memory.py, whose cases name no runner.
 void read_memory_case(const nlohmann::json& c, RecordedProgram& r);
+// The program of run_compiled.py.
+void read_compiled_case(const nlohmann::json& c, RecordedProgram& r);
 
 }  // namespace shardsim

@@ -601,6 +601,8 @@ RecordedProgram recorded_program(const json& program, const json& environment,
       read_fsdp1_ddp_zero_case(program, r);
     else if (runner == "run_memory.py")
       read_memory_case(program, r);
+    else if (runner == "run_compiled.py")
+      read_compiled_case(program, r);
     else
       skip("runner", json(runner));
     if (s.model.max_positions > 0 && s.training.seq_len > s.model.max_positions)
