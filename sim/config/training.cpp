@@ -574,7 +574,8 @@ Training read_training(const Value& value, const Architecture& model, int64_t wo
                         "allocator",
                         "frozen",
                         "evaluate_after",
-                        "forwards"});
+                        "forwards",
+                        "compile"});
   Training training;
   read_pytorch(map, training);
   read_strategy(map, world, training);
@@ -612,6 +613,12 @@ Training read_training(const Value& value, const Architecture& model, int64_t wo
   if (const std::optional<Value> v = map.find("loss")) read_loss(*v, model, training);
   if (const std::optional<Value> v = map.find("activation_checkpointing"))
     read_checkpointing(*v, training.checkpointing);
+  if (const std::optional<Value> v = map.find("compile"))
+    training.compile = v->choice<Compile>({{"none", Compile::none},
+                                           {"blocks", Compile::blocks},
+                                           {"blocks_and_loss", Compile::blocks_and_loss},
+                                           {"model", Compile::model},
+                                           {"model_and_loss", Compile::model_and_loss}});
   if (const std::optional<Value> v = map.find("optimizer")) read_optimizer(*v, training);
   if (const std::optional<Value> v = map.find("frozen"))
     for (const Value& pattern : v->list("patterns of parameter names"))

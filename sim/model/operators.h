@@ -128,8 +128,9 @@ enum class Act : uint8_t {
 // One step of an operator. Slots are small numbers local to the operator: see OpCode.
 struct OpAction {
   Act act = Act::kernel;
-  uint8_t slot = 0;
-  bool workspace = false;  // alloc and free: the cuBLAS workspace
+  bool workspace = false;   // alloc and free: the cuBLAS workspace
+  bool recomputed = false;  // by a compiled graph's backward
+  uint16_t slot = 0;
   KernelClass kernel = KernelClass::pointwise;
   DType dtype = DType::fp32;
   int64_t m = 0, n = 0, k = 0, batch = 1;

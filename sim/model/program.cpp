@@ -251,6 +251,24 @@ void t5(Program& program, const Model& model, const ProgramInput& in) {
   s.loss = true;
 }
 
+CompiledShape compiled_shape(const Architecture& a, const Sizes& z, CompiledShape::What what) {
+  CompiledShape s;
+  s.what = what;
+  s.tokens = z.tokens;
+  s.batch = z.batch;
+  s.seq = z.seq;
+  s.hidden = a.hidden;
+  s.ffn = a.ffn;
+  s.heads = a.heads;
+  s.kv_heads = a.kv_heads;
+  s.head_dim = a.head_dim;
+  s.vocab = a.vocab;
+  s.rope = a.rope;
+  s.norm = a.norm;
+  s.sdpa = a.sdpa;
+  return s;
+}
+
 void decoder(Program& program, const Model& model, const ProgramInput& in) {
   const Architecture& a = model.architecture;
   const bool is_gpt2 = a.family == Family::gpt2, is_test = a.family == Family::transformer;
@@ -294,10 +312,12 @@ void decoder(Program& program, const Model& model, const ProgramInput& in) {
     program.stages.back().first_published = program.values;
     program.values = static_cast<int16_t>(program.values + 2);
   }
-  const uint32_t block =
-      add(is_gpt2   ? (a.naming == Naming::hugging_face ? gpt2_block(a, z) : flat_gpt2_block(a, z))
-          : is_test ? transformer_block(a, z)
-                    : llama_block(a, z));
+  StageClass of_block =
+      is_gpt2   ? (a.naming == Naming::hugging_face ? gpt2_block(a, z) : flat_gpt2_block(a, z))
+      : is_test ? transformer_block(a, z)
+                : llama_block(a, z);
+  if (in.compile_blocks) of_block.compiled = compiled_shape(a, z, CompiledShape::What::block);
+  const uint32_t block = add(std::move(of_block));
   for (ModuleId m : model.blocks) {
     stage(block, m);
     if (program.classes[block].externals == 2) program.stages.back().external = {1, 2};
@@ -311,6 +331,7 @@ void decoder(Program& program, const Model& model, const ProgramInput& in) {
                              : of_norm.finish(rms_norm(of_norm, norm, 0, 0));
   // transformers rebinds the variable to the norm's output; the recorder's programs do not.
   last_norm.holds_input = in.loss_in_forward || a.naming != Naming::hugging_face;
+  if (in.compile_norm) last_norm.compiled = compiled_shape(a, z, CompiledShape::What::norm);
   stage(add(std::move(last_norm)), model.head[0]);
   if (in.loss_in_forward) return loss_in_forward(program, model, in, z);
   if (in.chunks > 1) {
@@ -357,7 +378,12 @@ void decoder(Program& program, const Model& model, const ProgramInput& in) {
     return;
   }
   loss.to = in.float_loss ? DType::fp32 : DType::bf16;
-  stage(add(single(OpKind::cross_entropy, loss)), {}, true);
+  StageClass of_loss = single(OpKind::cross_entropy, loss);
+  if (in.compile_loss) {
+    of_loss.compiled = compiled_shape(a, z, CompiledShape::What::loss);
+    of_loss.compiled->float_loss = in.float_loss;
+  }
+  stage(add(std::move(of_loss)), {}, true);
 }
 
 bool alike(const std::vector<LinearShape>& a, const std::vector<LinearShape>& b) {

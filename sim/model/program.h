@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "sim/model/compiled.h"
 #include "sim/model/model.h"
 #include "sim/model/operators.h"
 
@@ -38,11 +39,12 @@ struct StageClass {
   bool cuttable = false;  // a checkpoint may wrap it
   // Its steps hold enter and exit of the stage's own module too (module 0).
   bool enters_itself = false;
-  bool checkpointed = false;         // whatever the blocks are
-  std::vector<int16_t> unnamed;      // values of expressions: no variable holds them
-  bool holds_input = false;          // the input is a variable of the root's forward
-  std::vector<int16_t> published;    // constants that become values for other stages
-  std::vector<int16_t> root_locals;  // variables that go when the root's forward returns
+  bool checkpointed = false;              // whatever the blocks are
+  std::vector<int16_t> unnamed;           // values of expressions: no variable holds them
+  bool holds_input = false;               // the input is a variable of the root's forward
+  std::vector<int16_t> published;         // constants that become values for other stages
+  std::vector<int16_t> root_locals;       // variables that go when the root's forward returns
+  std::optional<CompiledShape> compiled;  // Inductor's graph runs in place of the steps
 };
 
 struct Stage {
@@ -74,6 +76,7 @@ struct ProgramInput {
   enum class Loss : uint8_t { plain, checkpointed, fused, split_logits } loss = Loss::plain;
   bool keep_logits = false, keep_float_logits = false;
   DType storage = DType::fp32;  // of parameters without a type of their own
+  bool compile_blocks = false, compile_norm = false, compile_loss = false;
 };
 
 struct Program {

@@ -343,7 +343,6 @@ struct Training {
   bool float_loss = true;  // stack and bag: y.float().sum(), otherwise y.sum()
   Checkpointing checkpointing;
   Compile compile = Compile::none;
-  bool compile_benchmarks = false;  // Inductor times its candidates at each kernel's first call
   Optimizer optimizer;
   // Parameters that are stored in another type than precision.storage, the last that matches holds.
   std::vector<std::pair<std::string, DType>> param_dtypes;

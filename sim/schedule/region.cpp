@@ -6,6 +6,7 @@
 #include "sim/base/error.h"
 #include "sim/model/autocast.h"
 #include "sim/schedule/autograd.h"
+#include "sim/schedule/compiled_region.h"
 #include "sim/schedule/streams.h"
 
 namespace shardsim {
@@ -961,23 +962,28 @@ void RegionTape::discard(bool keep_input) {
 
 Region::Region(Host& host, const StageClass& stage, const RegionOptions& options, GroupId group,
                ModuleHooks* hooks, BufferId input)
-    : host_(host),
-      stage_(&stage),
-      options_(options),
-      group_(group),
-      hooks_(hooks),
-      tape_(std::make_unique<RegionTape>(host, stage, options, group, hooks)) {
+    : host_(host), stage_(&stage), options_(options), group_(group), hooks_(hooks) {
+  if (stage.compiled)
+    compiled_ = std::make_unique<CompiledTape>(host, stage, options, group, hooks);
+  else
+    tape_ = std::make_unique<RegionTape>(host, stage, options, group, hooks);
+  const auto run_forward = [&] {
+    if (compiled_)
+      compiled_->run_forward(input, forward_);
+    else
+      tape_->run_forward(input, forward_);
+  };
   if (hooks_) {
     const bool graph = options.grad_enabled && options.recompute != Recompute::reentrant;
     hooks_->set_grad_enabled(graph);
-    tape_->run_forward(input, forward_);
+    run_forward();
     hooks_->set_grad_enabled(options.grad_enabled);
     return;
   }
   // `input` is the first instance's: its size is what counts.
   const uint32_t span = host.begin_span();
   forward_.begin = host.buffers();
-  tape_->run_forward(input, forward_);
+  run_forward();
   forward_.end = host.buffers();
   forward_.span = host.end_span(span);
 }
@@ -988,20 +994,33 @@ Region::Backward Region::discard(bool keep_input) {
   Backward result;
   result.gradient = forward_.output;
   if (hooks_) {
-    tape_->discard(keep_input);
+    if (compiled_)
+      compiled_->discard(keep_input);
+    else
+      tape_->discard(keep_input);
     return result;
   }
-  RegionTape tape = *tape_;
   const uint32_t span = host_.begin_span();
   result.begin = host_.buffers();
-  tape.discard(keep_input);
+  if (compiled_)
+    CompiledTape(*compiled_).discard(keep_input);
+  else
+    RegionTape(*tape_).discard(keep_input);
   result.end = host_.buffers();
   result.span = host_.end_span(span);
   return result;
 }
 
-void Region::run_backward(RegionTape& tape, const GradModes& modes, const GradForm& form,
-                          BufferId gradient, uint8_t last, Backward& result) {
+// Several backwards may be laid out from one forward: each on a copy.
+void Region::run_backward(const GradModes& modes, const GradForm& form, BufferId gradient,
+                          uint8_t last, Backward& result) {
+  if (compiled_) {
+    CompiledTape(*compiled_).run_backward(modes, form, gradient, last, result);
+    return;
+  }
+  std::optional<RegionTape> copy;
+  if (!hooks_) copy.emplace(*tape_);
+  RegionTape& tape = hooks_ ? *tape_ : *copy;
   tape.last_to_hold(last);
   if (options_.recompute != Recompute::reentrant) {
     tape.run_backward(modes, form, gradient, result);
@@ -1020,14 +1039,13 @@ Region::Backward Region::backward(const GradModes& modes, const GradForm& form, 
                                   uint8_t last) {
   Backward result;
   if (hooks_) {
-    run_backward(*tape_, modes, form, gradient, last, result);
+    run_backward(modes, form, gradient, last, result);
     return result;
   }
-  RegionTape tape = *tape_;
   const uint32_t span = host_.begin_span();
   result.begin = host_.buffers();
   result.first_event = host_.events();
-  run_backward(tape, modes, form, gradient, last, result);
+  run_backward(modes, form, gradient, last, result);
   result.end = host_.buffers();
   result.events = host_.events() - result.first_event;
   result.span = host_.end_span(span);

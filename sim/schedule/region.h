@@ -134,6 +134,7 @@ struct RegionGrad {
 };
 
 class RegionTape;
+class CompiledTape;
 
 class Region {
  public:
@@ -194,10 +195,11 @@ class Region {
   RegionOptions options_;
   GroupId group_;
   ModuleHooks* hooks_;  // none: shared
-  void run_backward(RegionTape& tape, const GradModes& modes, const GradForm& form,
-                    BufferId gradient, uint8_t last, Backward& result);
+  void run_backward(const GradModes& modes, const GradForm& form, BufferId gradient, uint8_t last,
+                    Backward& result);
 
-  std::unique_ptr<RegionTape> tape_;  // as the forward left it
+  std::unique_ptr<RegionTape> tape_;        // as the forward left it
+  std::unique_ptr<CompiledTape> compiled_;  // in its place
   Forward forward_;
 };
 

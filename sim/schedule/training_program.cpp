@@ -8,9 +8,11 @@
 #include "sim/base/error.h"
 #include "sim/model/autocast.h"
 #include "sim/model/program.h"
+#include "sim/plan/compile_rules.h"
 #include "sim/plan/param_policy.h"
 #include "sim/schedule/autograd.h"
 #include "sim/schedule/ddp.h"
+#include "sim/schedule/first_compilation.h"
 #include "sim/schedule/fsdp1.h"
 #include "sim/schedule/fsdp2.h"
 #include "sim/schedule/host.h"
@@ -119,6 +121,7 @@ class TrainingProgram::Impl : public ViewListener {
             if (p >= 0)
               uses_[shared(s.first_param + static_cast<uint32_t>(p)).v] += training_.forwards;
     if (training_.precision.autocast) refuse_shared_copies();
+    check_compile(model, plan, training_);
     fsdp_.set_used(used_params());
     pending_grad_.assign(model.params.size(), BufferId{});
     pending_view_.assign(model.params.size(), false);
@@ -280,6 +283,9 @@ class TrainingProgram::Impl : public ViewListener {
     in.keep_logits = t.loss.keep_logits == Loss::KeepLogits::as_made;
     in.keep_float_logits = t.loss.keep_logits == Loss::KeepLogits::fp32;
     in.storage = t.precision.storage;
+    in.compile_blocks = compiles_blocks(t.compile);
+    in.compile_norm = compiles_model(t.compile);
+    in.compile_loss = compiles_loss(t.compile);
     return in;
   }
   const Step& input_step() const { return program_.classes[program_.stages[0].cls].steps[0]; }
@@ -314,6 +320,7 @@ class TrainingProgram::Impl : public ViewListener {
   Value add_losses(const Value* total, const Value& loss, BufferId& sum);
   Value divide(const Value& loss, BufferId& quotient, bool of_slices);
   void discard_graph(uint32_t node);
+  void compile(const CompiledShape& part);
   void micro_batch(int step, int64_t k, bool last);
   void enter(ModuleId m, Value& x, StageInstances& at, std::vector<Value>& leaving);
   void exit(ModuleId m, Value& x, StageInstances& at);
@@ -403,6 +410,7 @@ class TrainingProgram::Impl : public ViewListener {
   GradMode ignored_mode_ = GradMode::steal;
   std::vector<bool> accumulating_;  // by group
   bool grad_enabled_ = true;
+  bool compiled_ = false, compiled_loss_ = false;  // anything, the loss
   BufferId loss_;
   int steps_ = 0;
 };
@@ -809,6 +817,13 @@ void TrainingProgram::Impl::choose_checkpoint(ModuleId block, RegionOptions& o) 
   o.part = part.v - block.v;
 }
 
+// Before a compiled part's first call.
+void TrainingProgram::Impl::compile(const CompiledShape& part) {
+  if (!std::exchange(compiled_, true)) first_compilation(host_);
+  if (part.what == CompiledShape::What::loss && !std::exchange(compiled_loss_, true))
+    first_loss_compilation(host_);
+}
+
 void TrainingProgram::Impl::run_stage(uint32_t index, Value& x) {
   const Stage& stage = program_.stages[index];
   const StageClass& cls = program_.classes[stage.cls];
@@ -867,6 +882,7 @@ void TrainingProgram::Impl::run_stage(uint32_t index, Value& x) {
     if (step.what == Step::What::run && step.param[0] >= 0 &&
         uses_[shared(stage.first_param + static_cast<uint32_t>(step.param[0])).v] > 1)
       o.shared_params = true;
+  if (cls.compiled) compile(*cls.compiled);
   const Value in = x;
   bool input_freed = false;
   // Wrapped modules inside, parameters whose gradients meet those of other stages, hooks on gradients:

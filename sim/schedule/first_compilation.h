@@ -1,0 +1,15 @@
+// What a process that compiles for the first time calls on the device besides compiling: constants that
+// Inductor's pattern matcher makes (26 of 4 and 2 bytes, each copied to the device, waited for and
+// copied there), and with a compiled loss small tensors that are read back. Seen in every recording
+// with compiled parts, at the first call of the first part; once in a process.
+// Worked number: 26 host waits, 52 copies.
+#pragma once
+
+#include "sim/schedule/host.h"
+
+namespace shardsim {
+
+void first_compilation(Host& host);
+void first_loss_compilation(Host& host);
+
+}  // namespace shardsim
