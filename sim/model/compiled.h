@@ -16,9 +16,10 @@ namespace shardsim {
 
 // Sizes of what is compiled.
 struct CompiledShape {
-  enum class What : uint8_t { block, norm, loss } what = What::block;
+  enum class What : uint8_t { block, norm, loss, model } what = What::block;
   int64_t tokens = 0, batch = 0, seq = 0;
   int64_t hidden = 0, ffn = 0, heads = 0, kv_heads = 0, head_dim = 0, vocab = 0;
+  int64_t layers = 0;  // model
   RopeForm rope = RopeForm::none;
   NormForm norm = NormForm::fused;
   Sdpa sdpa = Sdpa::best;

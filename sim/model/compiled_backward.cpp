@@ -45,7 +45,13 @@ class Backward {
   void silu();
   // The second norm's backward; `again` makes the first norm's output too.
   void norm2(bool again);
-  void attention();
+  void attention() {
+    const auto or_twice = [](Tensor t, Tensor twice) {
+      return twice == LlamaGraph::kNone ? t : twice;
+    };
+    g_.attention_backward(d_attention_, or_twice(g_.q, twice_q_), or_twice(g_.k, twice_k_), dq_,
+                          dk_, dv_);
+  }
   // The gradient of RoPE; of k and q in one kernel where their sizes are equal.
   void rotate_dk();
   void rotate_dq();
@@ -112,25 +118,6 @@ void Backward::norm2(bool again) {
   d_mid_ = g_.rows(h());
   g_.y1 = g_.rows(h());
   graph().kernel("rms_norm_backward", reads, {g_.r1, d_mid_, g_.y1}, 2 * g_.weight_bytes());
-}
-
-void Backward::attention() {
-  const OpCode& code = g_.attention_code();
-  std::vector<GraphWriter::Result> made;
-  const auto result = [&](uint8_t slot) {
-    for (const OpAction& a : code.backward)
-      if (a.act == Act::alloc && a.slot == slot)
-        made.push_back({slot, graph().tensor(a.bytes, g_.context().type)});
-    return made.back().tensor;
-  };
-  dq_ = result(0);
-  dk_ = result(1);
-  dv_ = result(2);
-  GraphWriter::Tensors reads{d_attention_, twice_q_ != LlamaGraph::kNone ? twice_q_ : g_.q,
-                             twice_k_ != LlamaGraph::kNone ? twice_k_ : g_.k, g_.v, g_.attention};
-  for (Tensor t : {g_.lse, g_.seed, g_.offset})
-    if (t != LlamaGraph::kNone) reads.push_back(t);
-  graph().library(code.backward, reads, made, 4);
 }
 
 void Backward::rotate_dk() {

@@ -41,8 +41,7 @@ void write_block_forward(LlamaGraph& g) {
   g.add_and_norm2(keeps);
   g.project_gate();
   g.project_up();
-  g.prod = g.rows(s.ffn);
-  g.graph.kernel("silu_mul", {g.gate, g.up}, {{g.prod, {g.gate, g.up}}});
+  g.silu_mul();
   const auto down = g.linear(g.prod, s.ffn, s.hidden);
   g.result = g.rows(s.hidden);
   g.graph.kernel("add", {g.x, g.o, down}, {{g.result, {g.o, down}}});
@@ -75,7 +74,8 @@ std::vector<GraphWriter::Tensor LlamaGraph::*> saved_of_block(const CompiledShap
 
 CompiledGraph compile_block(const CompiledShape& s, const CompiledContext& x) {
   using Owner = GraphWriter::Owner;
-  LlamaGraph f(s, x);
+  GraphWriter forward(x.op), backward(x.op);
+  LlamaGraph f(forward, s, x);
   const Bytes row = f.e() * s.tokens;
   const bool hf = s.rope == RopeForm::hf;
   const Bytes table = hf ? bytes_of(x.tables) * s.seq * s.head_dim : 4 * s.seq * s.head_dim;
@@ -91,7 +91,7 @@ CompiledGraph compile_block(const CompiledShape& s, const CompiledContext& x) {
     for (auto member : saved_of_block(s, x))
       if (f.*member != LlamaGraph::kNone) saved.push_back(member);
   for (auto member : saved) outputs.push_back(f.*member);
-  LlamaGraph b(s, x);
+  LlamaGraph b(backward, s, x);
   if (x.training) {
     for (auto member : saved) {
       const bool of_root = member == &LlamaGraph::cos || member == &LlamaGraph::sin;

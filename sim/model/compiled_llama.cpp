@@ -27,8 +27,9 @@ OpCode attention_of(const CompiledShape& s, const CompiledContext& x) {
 
 }  // namespace
 
-LlamaGraph::LlamaGraph(const CompiledShape& shape, const CompiledContext& context)
-    : graph(context.op), s_(shape), x_(context), attention_(attention_of(shape, context)) {}
+LlamaGraph::LlamaGraph(GraphWriter& writer, const CompiledShape& shape,
+                       const CompiledContext& context)
+    : graph(writer), s_(shape), x_(context), attention_(attention_of(shape, context)) {}
 
 LlamaGraph::Tensor LlamaGraph::linear(Tensor from, int64_t in, int64_t out) {
   const Tensor to = rows(out);
@@ -80,6 +81,24 @@ void LlamaGraph::attend() {
   for (uint8_t what : attention_.saved)
     if (what > kSavedSlot) *kept[i++] = add(static_cast<uint8_t>(what - kSavedSlot), DType::fp32);
   graph.library(attention_.forward, {q, k, v}, made, 1 + static_cast<int>(made.size()));
+}
+
+void LlamaGraph::attention_backward(Tensor gradient, Tensor queries, Tensor keys, Tensor& dq,
+                                    Tensor& dk, Tensor& dv) {
+  std::vector<GraphWriter::Result> made;
+  const auto add = [&](uint8_t slot) {
+    for (const OpAction& a : attention_.backward)
+      if (a.act == Act::alloc && a.slot == slot)
+        made.push_back({slot, graph.tensor(a.bytes, x_.type)});
+    return made.back().tensor;
+  };
+  dq = add(0);
+  dk = add(1);
+  dv = add(2);
+  Tensors reads{gradient, queries, keys, v, attention};
+  for (Tensor t : {lse, seed, offset})
+    if (t != kNone) reads.push_back(t);
+  graph.library(attention_.backward, reads, made, 1 + static_cast<int>(made.size()));
 }
 
 LlamaGraph::Tensor LlamaGraph::to_pairs(Tensor from) {

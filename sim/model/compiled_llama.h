@@ -12,13 +12,13 @@ enum BlockParam : uint8_t { kInNorm, kQ, kK, kV, kO, kPostNorm, kGate, kUp, kDow
 
 class LlamaGraph {
  public:
-  LlamaGraph(const CompiledShape& shape, const CompiledContext& context);
+  LlamaGraph(GraphWriter& writer, const CompiledShape& shape, const CompiledContext& context);
 
   using Tensor = GraphWriter::Tensor;
   using Tensors = GraphWriter::Tensors;
   using Owner = GraphWriter::Owner;
 
-  GraphWriter graph;
+  GraphWriter& graph;
 
   // The tensors of a forward, where it has made them or the backward gets them.
   static constexpr Tensor kNone = UINT16_MAX;
@@ -41,6 +41,10 @@ class LlamaGraph {
   void attend();
   void project_o() { o = linear(attention, s_.q_dim(), s_.hidden); }
   void add_and_norm2(bool keeps_factors);
+  void silu_mul() {
+    prod = rows(s_.ffn);
+    graph.kernel("silu_mul", {gate, up}, {{prod, {gate, up}}});
+  }
   void project_gate() { gate = linear(y2, s_.hidden, s_.ffn); }
   void project_up() { up = linear(y2, s_.hidden, s_.ffn); }
 
@@ -59,7 +63,9 @@ class LlamaGraph {
   Tensor linear(Tensor from, int64_t in, int64_t out);
   Tensor linear_dx(Tensor from, int64_t in, int64_t out);
   Tensor linear_dw(Tensor from, Tensor input, int64_t in, int64_t out);
-  const OpCode& attention_code() const { return attention_; }
+  // Of rotated queries and keys, which may be other copies than the forward's.
+  void attention_backward(Tensor gradient, Tensor queries, Tensor keys, Tensor& dq, Tensor& dk,
+                          Tensor& dv);
   int64_t e() const { return bytes_of(x_.type); }
   int64_t weight_bytes() const { return e() * s_.hidden; }  // of a norm
 
@@ -75,6 +81,7 @@ class LlamaGraph {
 // A graph's forward, and its backward from what `saved` of the forward's tensors the graph keeps.
 CompiledGraph compile_block(const CompiledShape& shape, const CompiledContext& context);
 CompiledGraph compile_norm(const CompiledShape& shape, const CompiledContext& context);
+CompiledGraph compile_model(const CompiledShape& shape, const CompiledContext& context);
 CompiledGraph compile_loss(const CompiledShape& shape, const CompiledContext& context);
 // What autograd keeps of a block's forward, in the order of the backward's inputs.
 std::vector<GraphWriter::Tensor LlamaGraph::*> saved_of_block(const CompiledShape& shape,

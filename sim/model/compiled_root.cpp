@@ -92,6 +92,7 @@ CompiledGraph compile(const CompiledShape& shape, const CompiledContext& context
   switch (shape.what) {
     case CompiledShape::What::norm: return compile_norm(shape, context);
     case CompiledShape::What::loss: return compile_loss(shape, context);
+    case CompiledShape::What::model: return compile_model(shape, context);
     case CompiledShape::What::block: break;
   }
   return compile_block(shape, context);

@@ -266,7 +266,27 @@ CompiledShape compiled_shape(const Architecture& a, const Sizes& z, CompiledShap
   s.rope = a.rope;
   s.norm = a.norm;
   s.sdpa = a.sdpa;
+  s.layers = a.layers;
   return s;
+}
+
+// One stage of all that lies between the batch and the logits; of its steps only the parameters count.
+void compile_whole(Program& program, const Architecture& a, const Sizes& z) {
+  StageClass whole;
+  for (size_t i = 1; i < program.stages.size(); ++i)
+    for (Step step : program.classes[program.stages[i].cls].steps) {
+      if (step.what != Step::What::run) continue;
+      for (int32_t& p : step.param)
+        if (p >= 0) p += static_cast<int32_t>(program.stages[i].first_param);
+      whole.steps.push_back(step);
+    }
+  whole.compiled = compiled_shape(a, z, CompiledShape::What::model);
+  program.classes.push_back(std::move(whole));
+  program.stages.resize(1);
+  program.values = 1;
+  Stage& s = program.stages.emplace_back();
+  s.cls = static_cast<uint32_t>(program.classes.size() - 1);
+  s.module = ModuleId{0};
 }
 
 void decoder(Program& program, const Model& model, const ProgramInput& in) {
@@ -366,6 +386,7 @@ void decoder(Program& program, const Model& model, const ProgramInput& in) {
     return;
   }
   stage(add(single(OpKind::linear, features(z.tokens, a.hidden, a.vocab), {0, -1})), model.head[1]);
+  if (in.compile_model) compile_whole(program, a, z);
   OpShape loss = features(z.tokens, a.vocab, 1);
   if (is_test) {
     // The root returns its output in fp32, and the loss is its sum.

@@ -76,7 +76,7 @@ struct ProgramInput {
   enum class Loss : uint8_t { plain, checkpointed, fused, split_logits } loss = Loss::plain;
   bool keep_logits = false, keep_float_logits = false;
   DType storage = DType::fp32;  // of parameters without a type of their own
-  bool compile_blocks = false, compile_norm = false, compile_loss = false;
+  bool compile_blocks = false, compile_norm = false, compile_loss = false, compile_model = false;
 };
 
 struct Program {

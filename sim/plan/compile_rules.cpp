@@ -62,8 +62,18 @@ void check_compile(const Model& model, const Plan& plan, const Training& t) {
   if (compiles_model(t.compile) && t.strategy != Strategy::none && t.strategy != Strategy::fsdp2)
     refuse("this build compiles a whole model with strategy none and fsdp2 only",
            "use compile: blocks or blocks_and_loss");
-  if (compiles_model(t.compile) && t.strategy == Strategy::none)
-    refuse("this build has no graph of a whole model", "use compile: blocks_and_loss");
+  if (compiles_model(t.compile) && t.strategy == Strategy::none) {
+    const char* const blocks = "use compile: blocks_and_loss";
+    if (c.mode != Checkpointing::Mode::none)
+      refuse("this build has no graph of a whole model with checkpoints", blocks);
+    if (model.architecture.rope == RopeForm::complex)
+      refuse("this build has no graph of a whole model with complex RoPE",
+             "set model.rope: hf or none, or use compile: blocks_and_loss");
+    if (model.architecture.tied || !t.frozen.empty())
+      refuse("this build has no graph of a whole model with tied or frozen parameters", blocks);
+    if (t.loss.in_forward || t.loss_chunks > 1)
+      refuse("this build has no graph of a whole model with its loss inside or in chunks", blocks);
+  }
   if (compiles_loss(t.compile) && (t.loss.in_forward || t.loss_chunks > 1))
     refuse("this build compiles a loss outside the model, of all logits at once",
            "leave out loss.in_forward and loss.chunks, or use compile: blocks");

@@ -12,7 +12,7 @@ namespace {
 CompiledContext context_of(CompiledShape::What what, const RegionOptions& o,
                            const Behaviour& behaviour) {
   CompiledContext x;
-  x.type = o.input;
+  x.type = what == CompiledShape::What::model ? o.param : o.input;
   x.tables = o.externals[0].type;
   x.training = o.grad_enabled;
   x.frozen = o.frozen;
@@ -21,7 +21,8 @@ CompiledContext context_of(CompiledShape::What what, const RegionOptions& o,
     case Recompute::selective_op: x.checkpoint = GraphCheckpoint::selective_op; break;
     default: break;
   }
-  if (what != CompiledShape::What::loss && o.param != o.input)
+  if ((what == CompiledShape::What::block || what == CompiledShape::What::norm) &&
+      o.param != o.input)
     throw Error::at("training.precision",
                     "a compiled block's weights are " + std::string(name_of(o.param)) +
                         " and its input " + std::string(name_of(o.input)),
@@ -160,12 +161,12 @@ void CompiledTape::discard(bool keep_input) {
 
 GradMode CompiledTape::mode_of(uint32_t param, const GradModes& modes) const {
   if (direct()) return hooks_->grad_mode(param);
-  return (options_.ignored >> param & 1) != 0 ? modes.ignored : modes.sharded;
+  return ignored(param) ? modes.ignored : modes.sharded;
 }
 
 // The type that a gradient is accumulated in.
 DType CompiledTape::accumulated_type(uint32_t param) const {
-  return (options_.ignored >> param & 1) != 0 ? options_.param : options_.reduce;
+  return ignored(param) ? options_.param : options_.reduce;
 }
 
 // Nodes that accumulate come before any other, all with the same number: what a heap of equals makes of

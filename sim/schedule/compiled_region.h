@@ -32,6 +32,7 @@ class CompiledTape {
     int external = -1;
   };
   bool direct() const { return hooks_ != nullptr; }
+  bool ignored(uint32_t param) const { return param < 64 && (options_.ignored >> param & 1) != 0; }
   Reloc local(Reloc r) const { return direct() ? Reloc::none : r; }
   void play(const CompiledPass& pass, bool backward, std::vector<int32_t>& slots);
   int32_t storage(BufferId b, Reloc reloc);

@@ -1,5 +1,6 @@
 #include "sim/schedule/first_compilation.h"
 
+#include <initializer_list>
 #include <vector>
 
 #include "sim/schedule/streams.h"
@@ -33,17 +34,10 @@ void constants(Host& host, int count, Bytes bytes) {
   for (BufferId b : made) host.free(b);
 }
 
-}  // namespace
-
-void first_compilation(Host& host) {
-  constants(host, 12, 4);
-  constants(host, 14, 2);
-}
-
-void first_loss_compilation(Host& host) {
+void read_back(Host& host, std::initializer_list<Bytes> sizes) {
   Work fill;
   fill.name = "fill";
-  for (const Bytes bytes : {8, 4, 8, 4, 4}) {
+  for (const Bytes bytes : sizes) {
     const BufferId made = host.buffer(bytes, kCompute, Category::temporary);
     fill.bytes = bytes;
     host.alloc(made);
@@ -55,5 +49,16 @@ void first_loss_compilation(Host& host) {
     host.free(made);
   }
 }
+
+}  // namespace
+
+void first_compilation(Host& host) {
+  constants(host, 12, 4);
+  constants(host, 14, 2);
+}
+
+void first_model_compilation(Host& host) { read_back(host, {4}); }
+
+void first_loss_compilation(Host& host) { read_back(host, {8, 4, 8, 4, 4}); }
 
 }  // namespace shardsim

@@ -1,7 +1,8 @@
 // What a process that compiles for the first time calls on the device besides compiling: constants that
 // Inductor's pattern matcher makes (26 of 4 and 2 bytes, each copied to the device, waited for and
-// copied there), and with a compiled loss small tensors that are read back. Seen in every recording
-// with compiled parts, at the first call of the first part; once in a process.
+// copied there), and small tensors that are read back: five with a compiled loss, one with a model as
+// one graph (seen once). In every recording with compiled parts, at the first call of the first part;
+// once in a process.
 // Worked number: 26 host waits, 52 copies.
 #pragma once
 
@@ -10,6 +11,7 @@
 namespace shardsim {
 
 void first_compilation(Host& host);
+void first_model_compilation(Host& host);
 void first_loss_compilation(Host& host);
 
 }  // namespace shardsim

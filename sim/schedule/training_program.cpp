@@ -283,8 +283,10 @@ class TrainingProgram::Impl : public ViewListener {
     in.keep_logits = t.loss.keep_logits == Loss::KeepLogits::as_made;
     in.keep_float_logits = t.loss.keep_logits == Loss::KeepLogits::fp32;
     in.storage = t.precision.storage;
-    in.compile_blocks = compiles_blocks(t.compile);
-    in.compile_norm = compiles_model(t.compile);
+    const bool one_graph = compiles_model(t.compile) && t.strategy == Strategy::none;
+    in.compile_model = one_graph;
+    in.compile_blocks = compiles_blocks(t.compile) && !one_graph;
+    in.compile_norm = compiles_model(t.compile) && !one_graph;
     in.compile_loss = compiles_loss(t.compile);
     return in;
   }
@@ -819,7 +821,10 @@ void TrainingProgram::Impl::choose_checkpoint(ModuleId block, RegionOptions& o) 
 
 // Before a compiled part's first call.
 void TrainingProgram::Impl::compile(const CompiledShape& part) {
-  if (!std::exchange(compiled_, true)) first_compilation(host_);
+  if (!std::exchange(compiled_, true)) {
+    first_compilation(host_);
+    if (part.what == CompiledShape::What::model) first_model_compilation(host_);
+  }
   if (part.what == CompiledShape::What::loss && !std::exchange(compiled_loss_, true))
     first_loss_compilation(host_);
 }

@@ -77,6 +77,9 @@ TEST(StudyConform, RecordingsAreExact) {
     EXPECT_GE(whole.size(), least);
     names.insert(names.end(), whole.begin(), whole.end());
   }
+  const auto compiled = recordings_in("compiled");
+  EXPECT_GE(compiled.size(), 3u);
+  names.insert(names.end(), compiled.begin(), compiled.end());
   const auto zero = recordings_in("zero");
   EXPECT_GE(zero.size(), 18u);
   names.insert(names.end(), zero.begin(), zero.end());
