@@ -575,7 +575,8 @@ Training read_training(const Value& value, const Architecture& model, int64_t wo
                         "frozen",
                         "evaluate_after",
                         "forwards",
-                        "compile"});
+                        "compile",
+                        "compile_benchmarks"});
   Training training;
   read_pytorch(map, training);
   read_strategy(map, world, training);
@@ -619,6 +620,11 @@ Training read_training(const Value& value, const Architecture& model, int64_t wo
                                            {"blocks_and_loss", Compile::blocks_and_loss},
                                            {"model", Compile::model},
                                            {"model_and_loss", Compile::model_and_loss}});
+  if (const std::optional<Value> v = map.find("compile_benchmarks")) {
+    training.compile_benchmarks = v->boolean();
+    if (training.compile == Compile::none)
+      map.fail_key("compile_benchmarks", "nothing is compiled", "leave it out, or set compile");
+  }
   if (const std::optional<Value> v = map.find("optimizer")) read_optimizer(*v, training);
   if (const std::optional<Value> v = map.find("frozen"))
     for (const Value& pattern : v->list("patterns of parameter names"))

@@ -102,9 +102,9 @@ void Backward::silu() {
   d_up_ = g_.rows(s_.ffn);
   d_gate_ = g_.rows(s_.ffn);
   if (checkpointed)
-    graph().kernel("silu_mul_backward", {g_.gate, g_.up, d_prod_}, {g_.prod, d_up_, d_gate_});
+    graph().pointwise("silu_mul_backward", {g_.gate, g_.up, d_prod_}, {g_.prod, d_up_, d_gate_});
   else
-    graph().kernel("silu_mul_backward", {d_prod_, g_.gate, g_.up}, {d_up_, {d_gate_, {g_.up}}});
+    graph().pointwise("silu_mul_backward", {d_prod_, g_.gate, g_.up}, {d_up_, {d_gate_, {g_.up}}});
 }
 
 void Backward::norm2(bool again) {
@@ -176,8 +176,11 @@ void Backward::input_gradient() {
   out_.input = g_.rows(h());
   GraphWriter::Tensors reads{g_.x, g_.r1, from_v_, from_k_, from_q_, d_mid_};
   if (sums_.mixed()) reads.push_back(sums_.along_rows());
-  graph().kernel("rms_norm_backward_add", reads, {{out_.input, {d_mid_, from_v_}}},
-                 g_.weight_bytes());
+  const std::vector<GraphWriter::Write> writes{{out_.input, {d_mid_, from_v_}}};
+  if (sums_.mixed())
+    graph().pointwise("rms_norm_backward_add", reads, writes, g_.weight_bytes());
+  else
+    graph().kernel("rms_norm_backward_add", reads, writes, g_.weight_bytes());
 }
 
 void Backward::sum_over_rows() {

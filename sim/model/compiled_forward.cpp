@@ -44,7 +44,7 @@ void write_block_forward(LlamaGraph& g) {
   g.silu_mul();
   const auto down = g.linear(g.prod, s.ffn, s.hidden);
   g.result = g.rows(s.hidden);
-  g.graph.kernel("add", {g.x, g.o, down}, {{g.result, {g.o, down}}});
+  g.graph.pointwise("add", {g.x, g.o, down}, {{g.result, {g.o, down}}});
 }
 
 // compiled.md 5. The partitioner keeps what a product of the backward would have to read from memory;

@@ -213,6 +213,11 @@ CompiledPass GraphWriter::finish(const Tensors& outputs, const Tensors& gradient
       pass.slot[r.tensor] = new_slot(made_of(r.tensor));
       own[r.slot] = pass.slot[r.tensor];
     }
+    if (call.pointwise) {
+      CompiledPass::Pointwise& p = pass.pointwise.emplace_back();
+      p.action = pass.actions.size();
+      for (Tensor t : taken) p.overwritten += tensors_[t].bytes;
+    }
     for (const OpAction& a : call.steps) {
       pass.actions.push_back(a);
       reused.push_back(false);
@@ -237,8 +242,11 @@ CompiledPass GraphWriter::finish(const Tensors& outputs, const Tensors& gradient
     }
   }
   size_t kept = 0;
-  for (size_t i = 0; i < pass.actions.size(); ++i)
+  auto pointwise = pass.pointwise.begin();
+  for (size_t i = 0; i < pass.actions.size(); ++i) {
+    if (pointwise != pass.pointwise.end() && pointwise->action == i) (pointwise++)->action = kept;
     if (!reused[i]) pass.actions[kept++] = pass.actions[i];
+  }
   pass.actions.resize(kept);
   return pass;
 }

@@ -22,6 +22,13 @@ struct CompiledPass {
   std::vector<OpAction> actions;  // alloc, free and launches
   std::vector<Made> made;         // by slot
   std::vector<uint16_t> slot;     // by tensor
+  // Pointwise kernels, of which Inductor may time two candidates at their first call: the action, and
+  // the bytes of what it writes over.
+  struct Pointwise {
+    size_t action = 0;
+    Bytes overwritten = 0;
+  };
+  std::vector<Pointwise> pointwise;
 };
 
 // Writes one. Tensors are numbered from 0; inputs come first.
@@ -53,6 +60,12 @@ class GraphWriter {
 
   // One of Inductor's kernels. It moves what it reads and writes, and `besides` (weights).
   void kernel(const char* name, const Tensors& reads, std::vector<Write> writes, Bytes besides = 0);
+  // A pointwise one.
+  void pointwise(const char* name, const Tensors& reads, std::vector<Write> writes,
+                 Bytes besides = 0) {
+    kernel(name, reads, std::move(writes), besides);
+    calls_.back().pointwise = true;
+  }
   // One with a workspace, and the steps of ATen that read it (slots of their own, results in `made`):
   // what the kernel reads last goes behind them.
   struct Result {
@@ -85,6 +98,7 @@ class GraphWriter {
     std::vector<Write> writes;
     std::vector<Result> results;
     int nodes = 1;
+    bool pointwise = false;
     Bytes workspace = 0;
   };
   Call& add(const Tensors& reads);

@@ -103,7 +103,7 @@ void LlamaGraph::attention_backward(Tensor gradient, Tensor queries, Tensor keys
 
 LlamaGraph::Tensor LlamaGraph::to_pairs(Tensor from) {
   const Tensor pairs = floats(graph.bytes(from) / e());
-  graph.kernel("rope_pairs", {from}, {pairs});
+  graph.pointwise("rope_pairs", {from}, {pairs});
   return pairs;
 }
 
@@ -132,19 +132,19 @@ LlamaGraph::Tensor LlamaGraph::conjugate() {
 }
 
 void LlamaGraph::from_pairs(Tensor pairs, const std::vector<GraphWriter::Write>& to) {
-  graph.kernel("rope_rows", {pairs}, to);
+  graph.pointwise("rope_rows", {pairs}, to);
 }
 
 LlamaGraph::Tensor LlamaGraph::rotate_half(Tensor from) {
   const Tensor to = rows(graph.bytes(from) / e() / s_.tokens);
-  graph.kernel("rope", {from, cos, sin}, {to});
+  graph.pointwise("rope", {from, cos, sin}, {to});
   return to;
 }
 
 void LlamaGraph::rotate_halves(Tensor from_q, Tensor from_k, Tensor& to_q, Tensor& to_k) {
   to_q = rows(s_.q_dim());
   to_k = rows(s_.kv_dim());
-  graph.kernel("rope", {from_q, from_k, cos, sin}, {to_q, to_k});
+  graph.pointwise("rope", {from_q, from_k, cos, sin}, {to_q, to_k});
 }
 
 }  // namespace shardsim

@@ -43,7 +43,7 @@ class LlamaGraph {
   void add_and_norm2(bool keeps_factors);
   void silu_mul() {
     prod = rows(s_.ffn);
-    graph.kernel("silu_mul", {gate, up}, {{prod, {gate, up}}});
+    graph.pointwise("silu_mul", {gate, up}, {{prod, {gate, up}}});
   }
   void project_gate() { gate = linear(y2, s_.hidden, s_.ffn); }
   void project_up() { up = linear(y2, s_.hidden, s_.ffn); }

@@ -75,7 +75,7 @@ void ModelGraph::norm(const Tensors& reads, std::vector<GraphWriter::Write> writ
 Tensor ModelGraph::rotated(Tensor from) {
   if (s_.rope == RopeForm::none) return from;
   const Tensor to = like(from);
-  graph_.kernel("rope", {from}, {to});
+  graph_.pointwise("rope", {from}, {to});
   return to;
 }
 
@@ -152,7 +152,7 @@ void ModelGraph::mlp_backward(LlamaGraph& g, Tensor gradient, Tensor* params, Te
   params[kDown] = g.linear_dw(gradient, g.prod, s_.ffn, h());
   const Tensor d_prod = g.linear_dx(gradient, s_.ffn, h());
   const Tensor d_up = g.rows(s_.ffn), d_gate = g.rows(s_.ffn);
-  graph_.kernel("silu_mul_backward", {d_prod, g.gate, g.up}, {d_up, {d_gate, {g.up}}});
+  graph_.pointwise("silu_mul_backward", {d_prod, g.gate, g.up}, {d_up, {d_gate, {g.up}}});
   params[kUp] = g.linear_dw(d_up, g.y2, h(), s_.ffn);
   from_up = g.linear_dx(d_up, h(), s_.ffn);
   params[kGate] = g.linear_dw(d_gate, g.y2, h(), s_.ffn);
@@ -168,7 +168,7 @@ ModelGraph::AttentionGradients ModelGraph::attention_backward(LlamaGraph& g, Ten
 Tensor ModelGraph::turned(Tensor gradient) {
   if (s_.rope == RopeForm::none) return gradient;
   const Tensor made = like(gradient);
-  graph_.kernel("relayout", {gradient}, {{made, {gradient}}});
+  graph_.pointwise("relayout", {gradient}, {{made, {gradient}}});
   return made;
 }
 
@@ -216,13 +216,13 @@ Tensor ModelGraph::first_layer_backward(LlamaGraph& g, Tensor gradient, Tensor* 
   params[kQ] = g.linear_dw(dq, g.y1, h(), s_.q_dim());
   params[kInNorm] = sums.finished(1);
   const Tensor wide = graph_.tensor(4 * s_.vocab * h(), DType::fp32);
-  graph_.kernel("fill", {}, {wide});
+  graph_.pointwise("fill", {}, {wide});
   Tensors reads{from_v, from_k, from_q, g.x, ids, middle, g.r1};
   if (sums.mixed()) reads.push_back(sums.along_rows());
   reads.push_back(wide);
   graph_.kernel("embedding_backward", reads, {}, weight() * s_.tokens);
   const Tensor table = graph_.tensor(weight() * s_.vocab, x_.type);
-  graph_.kernel("cast", {wide}, {table});
+  graph_.pointwise("cast", {wide}, {table});
   return table;
 }
 

@@ -61,7 +61,10 @@ GraphWriter::Tensor NormWeightSums::finished(int i) {
   const Bytes weight = bytes_of(x_.type) * s_.hidden;
   if (mixed_ && graph_.bytes(sum) == weight) return sum;
   const GraphWriter::Tensor made = graph_.tensor(weight, x_.type);
-  graph_.kernel(mixed_ ? "cast" : "rms_norm_dw_sum", {sum}, {made});
+  if (mixed_)
+    graph_.pointwise("cast", {sum}, {made});
+  else
+    graph_.kernel("rms_norm_dw_sum", {sum}, {made});
   return made;
 }
 

@@ -343,6 +343,7 @@ struct Training {
   bool float_loss = true;  // stack and bag: y.float().sum(), otherwise y.sum()
   Checkpointing checkpointing;
   Compile compile = Compile::none;
+  bool compile_benchmarks = false;  // candidates are timed at a kernel's first call
   Optimizer optimizer;
   // Parameters that are stored in another type than precision.storage, the last that matches holds.
   std::vector<std::pair<std::string, DType>> param_dtypes;

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "sim/base/error.h"
+#include "sim/schedule/first_compilation.h"
 
 namespace shardsim {
 
@@ -100,7 +101,14 @@ void CompiledTape::release(int32_t s) {
 void CompiledTape::play(const CompiledPass& pass, bool backward, std::vector<int32_t>& slots) {
   slots.resize(pass.made.size(), -1);
   const Reloc reloc = backward ? Reloc::backward : Reloc::forward;
-  for (const OpAction& a : pass.actions) {
+  const bool times = backward ? options_.times_backward : options_.times_forward;
+  auto pointwise = pass.pointwise.begin();
+  for (size_t i = 0; i < pass.actions.size(); ++i) {
+    const OpAction& a = pass.actions[i];
+    if (pointwise != pass.pointwise.end() && pointwise->action == i) {
+      if (times) time_candidates(*host_, work_of(a), pointwise->overwritten);
+      ++pointwise;
+    }
     switch (a.act) {
       case Act::alloc:
         slots[a.slot] =

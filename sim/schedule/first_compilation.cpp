@@ -61,4 +61,42 @@ void first_model_compilation(Host& host) { read_back(host, {4}); }
 
 void first_loss_compilation(Host& host) { read_back(host, {8, 4, 8, 4, 4}); }
 
+void time_candidates(Host& host, const Work& kernel, Bytes overwritten) {
+  constexpr Bytes kCache = 50 * kMiB;
+  constexpr int kEstimates = 5, kWarmups = 100, kRuns = 100;
+  const WorkId run = host.work(kernel);
+  const WorkId copied = copy(host, WorkKind::CopyD2D, overwritten);
+  const WorkId clear = copy(host, WorkKind::Memset, kCache);
+  const auto call = [&] {
+    const BufferId clone = host.buffer(overwritten, kCompute, Category::temporary);
+    if (overwritten > 0) {
+      host.alloc(clone);
+      host.launch(kCompute, copied);
+    }
+    host.launch(kCompute, run);
+    if (overwritten > 0) host.free(clone);
+  };
+  const auto timed = [&](int times) {
+    for (int i = 0; i < times; ++i) {
+      host.launch(kCompute, clear);
+      host.record(kCompute);
+      call();
+      host.record(kCompute);
+    }
+    host.device_sync();
+  };
+  for (int candidate = 0; candidate < 2; ++candidate) {
+    host.device_sync();
+    call();
+    host.device_sync();
+    const BufferId cache = host.buffer(kCache, kCompute, Category::temporary);
+    host.alloc(cache);
+    host.launch(kCompute, clear);
+    timed(kEstimates);
+    for (int i = 0; i < kWarmups; ++i) host.launch(kCompute, clear);
+    timed(kRuns);
+    host.free(cache);
+  }
+}
+
 }  // namespace shardsim

@@ -13,5 +13,9 @@ namespace shardsim {
 void first_compilation(Host& host);
 void first_model_compilation(Host& host);
 void first_loss_compilation(Host& host);
+// What Inductor calls before a pointwise kernel's first call where it times its two candidates
+// (triton_heuristics.py, benchmarker): of each 106 calls, 105 of them behind a buffer of the L2 cache's size
+// that is cleared; what the kernel writes over is copied for each.
+void time_candidates(Host& host, const Work& kernel, Bytes overwritten);
 
 }  // namespace shardsim

@@ -71,6 +71,8 @@ struct RegionOptions {
   DType stored = DType::fp32;
   std::optional<DType> autocast;   // the forward runs under torch.autocast to this type
   bool autocast_backward = false;  // so does the backward
+  // A compiled part's first call: candidates are timed. Laid out for that alone.
+  bool times_forward = false, times_backward = false;
   std::array<External, kExternals> externals{};
   int sms = 132;
 };

@@ -323,6 +323,7 @@ class TrainingProgram::Impl : public ViewListener {
   Value divide(const Value& loss, BufferId& quotient, bool of_slices);
   void discard_graph(uint32_t node);
   void compile(const CompiledShape& part);
+  void choose_timing(uint32_t index, RegionOptions& o);
   void micro_batch(int step, int64_t k, bool last);
   void enter(ModuleId m, Value& x, StageInstances& at, std::vector<Value>& leaving);
   void exit(ModuleId m, Value& x, StageInstances& at);
@@ -413,6 +414,7 @@ class TrainingProgram::Impl : public ViewListener {
   std::vector<bool> accumulating_;  // by group
   bool grad_enabled_ = true;
   bool compiled_ = false, compiled_loss_ = false;  // anything, the loss
+  std::vector<bool> timed_;                        // by class: its kernels' candidates
   BufferId loss_;
   int steps_ = 0;
 };
@@ -829,6 +831,19 @@ void TrainingProgram::Impl::compile(const CompiledShape& part) {
     first_loss_compilation(host_);
 }
 
+// A class's first forward is its first stage's, its first backward that of its last stage.
+void TrainingProgram::Impl::choose_timing(uint32_t index, RegionOptions& o) {
+  const uint32_t cls = program_.stages[index].cls;
+  timed_.resize(program_.classes.size(), false);
+  if (!training_.compile_benchmarks || !grad_enabled_ || timed_[cls]) return;
+  const auto alike = [&](const Stage& s) { return s.cls == cls; };
+  const auto first = std::find_if(program_.stages.begin(), program_.stages.end(), alike);
+  o.times_forward = first - program_.stages.begin() == index;
+  o.times_backward =
+      std::none_of(program_.stages.begin() + index + 1, program_.stages.end(), alike);
+  timed_[cls] = o.times_backward;
+}
+
 void TrainingProgram::Impl::run_stage(uint32_t index, Value& x) {
   const Stage& stage = program_.stages[index];
   const StageClass& cls = program_.classes[stage.cls];
@@ -887,14 +902,18 @@ void TrainingProgram::Impl::run_stage(uint32_t index, Value& x) {
     if (step.what == Step::What::run && step.param[0] >= 0 &&
         uses_[shared(stage.first_param + static_cast<uint32_t>(step.param[0])).v] > 1)
       o.shared_params = true;
-  if (cls.compiled) compile(*cls.compiled);
+  if (cls.compiled) {
+    compile(*cls.compiled);
+    choose_timing(index, o);
+  }
   const Value in = x;
   bool input_freed = false;
   // Wrapped modules inside, parameters whose gradients meet those of other stages, hooks on gradients:
   // the runtime has its say between the stage's operators, so it is emitted where it stands.
   // Wrapped modules inside, or parameters whose gradients meet those of other stages: the runtime has
   // its say between the stage's operators, so it is emitted where it stands.
-  if (interior_wraps(stage, !outside) || o.shared_params || fsdp_.hooks_gradients()) {
+  if (interior_wraps(stage, !outside) || o.shared_params || fsdp_.hooks_gradients() ||
+      o.times_forward || o.times_backward) {
     at.hooks = std::make_unique<Hooks>(*this, index, !outside);
     if (around && !at.with_own) at.with_own = std::make_unique<StageClass>(with_own(cls));
     inside_ = static_cast<Hooks*>(at.hooks.get());

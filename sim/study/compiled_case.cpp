@@ -114,6 +114,7 @@ void read_compiled_case(const json& c, RecordedProgram& r) {
                                       {{"foreach", Optimizer::Implementation::foreach},
                                        {"fused", Optimizer::Implementation::fused}})}});
        }},
+      {"benchmarking", truth("benchmarking", t.compile_benchmarks)},
   };
   read("", c, readers);
   if (s.model.rope != RopeForm::none) s.model.rope_positions = t.seq_len;
