@@ -12,6 +12,7 @@
 #include "sim/cli/explain_zero.h"
 #include "sim/cli/table.h"
 #include "sim/config/scenario.h"
+#include "sim/cost/node_boundary.h"
 #include "sim/report/ledger.h"
 #include "sim/report/repeats.h"
 #include "sim/report/text.h"
@@ -229,6 +230,34 @@ ordered_json buckets_json(const Simulation& s, const std::vector<GradientBucket>
   return out;
 }
 
+// On several nodes with what leaves each node, as flat rings and at least.
+std::string collectives_text(const Cluster& cluster, const Schedule& schedule,
+                             const StepCounts& counts) {
+  if (counts.collectives.empty()) return {};
+  const bool nodes = cluster.nodes > 1;
+  std::vector<Table::Column> columns = {
+      {"kind", "each step"}, {"communicator", "communicator"}, {"ranks", "ranks"}};
+  if (nodes) columns.push_back({"nodes", "nodes"});
+  columns.push_back({"count", "count"});
+  columns.push_back({"bytes", "whole bytes"});
+  if (nodes) columns.push_back({"boundary", "leave a node"});
+  if (nodes) columns.push_back({"least", "at least"});
+  Table table(std::move(columns));
+  for (const auto& [key, x] : counts.collectives) {
+    const auto kind = static_cast<WorkKind>(key[0]);
+    const Comm& comm = schedule.comms[key[1]];
+    const NodeBoundary b = node_boundary(cluster, comm, kind, x.bytes);
+    std::vector<Cell> row = {std::string(shardsim::name_of(kind)), comm.name, comm.size};
+    if (nodes) row.emplace_back(b.nodes);
+    row.emplace_back(x.count);
+    row.emplace_back(gib(x.bytes));
+    if (nodes) row.emplace_back(b.nodes > 1 ? gib(b.ring) : "");
+    if (nodes) row.emplace_back(b.nodes > 1 ? gib(b.least) : "");
+    table.add(std::move(row));
+  }
+  return table.text() + "\n";
+}
+
 // A tied tensor once.
 int64_t tensors(const Model& model) {
   return std::count_if(model.params.begin(), model.params.end(),
@@ -296,12 +325,22 @@ int explain(const std::string& path, const Context& context) {
     j["uneven_parameters"] = uneven;
     j["parameters_with_empty_shards"] = empty;
     j["collectives_per_step"] = ordered_json::array();
-    for (const auto& [key, x] : counts.collectives)
-      j["collectives_per_step"].push_back({{"kind", name_of(static_cast<WorkKind>(key[0]))},
-                                           {"communicator", s.schedule.comms[key[1]].name},
-                                           {"ranks", s.schedule.comms[key[1]].size},
-                                           {"count", x.count},
-                                           {"bytes_total", x.bytes}});
+    for (const auto& [key, x] : counts.collectives) {
+      const auto kind = static_cast<WorkKind>(key[0]);
+      const Comm& comm = s.schedule.comms[key[1]];
+      const NodeBoundary b = node_boundary(scenario.cluster, comm, kind, x.bytes);
+      j["collectives_per_step"].push_back(
+          {{"kind", name_of(kind)},
+           {"communicator", comm.name},
+           {"ranks", comm.size},
+           {"nodes", b.nodes},
+           {"crosses_nodes", b.nodes > 1},
+           {"count", x.count},
+           {"bytes_total", x.bytes},
+           {"node_boundary_bytes", b.ring},
+           {"node_boundary_bytes_least", b.least},
+           {"ring_steps", {{"inside", b.steps_inside}, {"between", b.steps_between}}}});
+    }
     j["launches_per_step"] = {{"products", counts.products},
                               {"kernels", counts.kernels},
                               {"copies", counts.copies},
@@ -340,17 +379,8 @@ int explain(const std::string& path, const Context& context) {
     out += fmt::format("padding  {} elements; {} of {} tensors uneven, {} with an empty shard\n\n",
                        padding, uneven, tensors(s.model), empty);
   out += (whole ? whole_table(rows) : group_table(rows)) + "\n";
-  Table collectives({{"kind", "each step"},
-                     {"communicator", "communicator"},
-                     {"ranks", "ranks"},
-                     {"count", "count"},
-                     {"bytes", "whole bytes"}});
-  for (const auto& [key, x] : counts.collectives)
-    collectives.add({std::string(name_of(static_cast<WorkKind>(key[0]))),
-                     s.schedule.comms[key[1]].name, s.schedule.comms[key[1]].size, x.count,
-                     gib(x.bytes)});
   out += buckets_text(s);
-  if (!counts.collectives.empty()) out += collectives.text() + "\n";
+  out += collectives_text(scenario.cluster, s.schedule, counts);
   out += fmt::format("launches a step   {} products, {} kernels, {} copies; {} host calls\n",
                      counts.products, counts.kernels, counts.copies, counts.host_calls);
   out += fmt::format("a rank holds      parameters {}, gradients {}, {}optimizer state {}\n",
