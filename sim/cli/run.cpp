@@ -1,14 +1,17 @@
 // `shardsim run`: one scenario, simulated.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "sim/base/error.h"
 #include "sim/cli/command.h"
 #include "sim/config/scenario.h"
 #include "sim/report/chrome_trace.h"
+#include "sim/report/uneven_ranks.h"
 #include "sim/schedule/graph/schedule_graph.h"
 #include "sim/study/memory_snapshot.h"
 #include "sim/study/nccl_backend_note.h"
@@ -19,7 +22,7 @@ namespace shardsim {
 namespace {
 
 struct RunOptions {
-  std::string scenario, trace, graph, snapshot;
+  std::string scenario, trace, graph, snapshot, uneven;
   int64_t rank = 0;
 };
 
@@ -56,9 +59,51 @@ std::string graph_text(const RunOptions& options, const Simulation& s, const Ste
   return out.str();
 }
 
+// "1,0.5;0.5,1": two kinds of ranks.
+std::vector<std::vector<double>> kinds_of(const std::string& text) {
+  std::vector<std::vector<double>> kinds(1);
+  std::istringstream in(text);
+  char separator = 0;
+  for (double factor = 0; in >> factor && factor >= 0 && std::isfinite(factor);) {
+    kinds.back().push_back(factor);
+    if (!(in >> separator)) return kinds;
+    if (separator == ';') kinds.emplace_back();
+    if (separator != ';' && separator != ',') break;
+  }
+  throw Error("--uneven: expected factors of passes for each kind of rank, got '" + text + "'", {},
+              "--uneven '1,0.5;0.5,1': long and short passes by turns, on two kinds of ranks");
+}
+
+UnevenStep uneven_of(const RunOptions& options, const Scenario& scenario, const Simulation& s) {
+  return uneven_step(s.schedule, s.trace, scenario.training.mesh.world(), kinds_of(options.uneven));
+}
+
+std::string uneven_table(const UnevenStep& u) {
+  std::string out = fmt::format(
+      "\nranks that are not alike: step {:.3f} ms in place of {:.3f}; {} collectives wait for "
+      "all\n",
+      u.uneven.as_s() * 1e3, u.alike.as_s() * 1e3, u.points);
+  for (size_t r = 0; r < u.waiting.size(); ++r)
+    out += fmt::format("  kind {}: they wait {:.3f} ms for the slowest\n", r + 1,
+                       u.waiting[r].as_s() * 1e3);
+  return out;
+}
+
+std::string with_uneven(const std::string& report, const UnevenStep& u) {
+  nlohmann::ordered_json j = nlohmann::ordered_json::parse(report);
+  auto& out = j["uneven_ranks"];
+  out = {{"step_time_s", u.uneven.as_s()},
+         {"alike_step_time_s", u.alike.as_s()},
+         {"synchronisations", u.points},
+         {"waiting_s", nlohmann::ordered_json::array()}};
+  for (Time t : u.waiting) out["waiting_s"].push_back(t.as_s());
+  return j.dump(2) + "\n";
+}
+
 // What can be refused before anything is simulated.
 void check(const RunOptions& options, const Scenario& scenario) {
   const int64_t world = scenario.training.mesh.world();
+  if (!options.uneven.empty()) kinds_of(options.uneven);
   if (options.rank < 0 || options.rank >= world)
     throw Error(
         fmt::format("--rank: expected a rank from 0 to {}, got {}", world - 1, options.rank), {},
@@ -92,9 +137,17 @@ int run(const RunOptions& options, const Context& context) {
   if (!options.graph.empty()) write_file(context, options.graph, graph_text(options, s, report));
   if (!options.snapshot.empty())
     write_file(context, options.snapshot, memory_snapshot(scenario, s));
+  const bool uneven = !options.uneven.empty() && !s.trace.out_of_memory;
   switch (context.format) {
-    case Format::table: write_output(context, report_table(report)); break;
-    case Format::json: write_output(context, report_json(report)); break;
+    case Format::table:
+      write_output(context, report_table(report) +
+                                (uneven ? uneven_table(uneven_of(options, scenario, s)) : ""));
+      break;
+    case Format::json:
+      write_output(context, uneven
+                                ? with_uneven(report_json(report), uneven_of(options, scenario, s))
+                                : report_json(report));
+      break;
     case Format::csv: write_output(context, groups_csv(report.groups)); break;
   }
   return kOk;
@@ -117,6 +170,9 @@ void add_run(CLI::App& app, Context& context) {
   command->add_option(
       "--snapshot", options->snapshot,
       "Also writes a PyTorch memory snapshot (.pickle), for pytorch.org/memory_viz");
+  command->add_option("--uneven", options->uneven,
+                      "Kinds of ranks, by ';', that take part in the same collectives: factors of "
+                      "each pass's compute, by ','");
   add_output_options(*command, context);
   command->footer(
       "--format csv gives the parameter groups. Examples:\n"
