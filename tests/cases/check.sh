@@ -16,7 +16,7 @@ program, folder, work = sys.argv[1:]
 bad = checks = 0
 
 
-def play(command, scenario, *changes):
+def play(command, scenario, *changes, more=()):
     """What `shardsim command` says of a scenario here in which each (old, new) text is replaced."""
     text = pathlib.Path(folder, scenario + ".yaml").read_text()
     for old, new in changes:
@@ -24,7 +24,7 @@ def play(command, scenario, *changes):
         text = text.replace(old, new)
     path = pathlib.Path(work, "case.yaml")
     path.write_text(text)
-    return subprocess.run([program, command, str(path), "--format", "json"],
+    return subprocess.run([program, command, str(path), "--format", "json", *more],
                           capture_output=True, text=True)
 
 
@@ -33,6 +33,15 @@ def result(command, scenario, *changes):
     if done.returncode != 0:
         sys.exit(f"{scenario} {changes}: {command} exits {done.returncode}: {done.stderr}")
     return json.loads(done.stdout)
+
+
+def launches(scenario, *changes):
+    """(start us, end us, name) of what the device runs, in the order of start."""
+    traced = pathlib.Path(work, "trace.json")
+    play("run", scenario, *changes, more=("--trace", str(traced))).check_returncode()
+    return sorted((e["ts"], e["ts"] + e["dur"], e["name"])
+                  for e in json.loads(traced.read_text())["traceEvents"]
+                  if e.get("ph") == "X" and e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset"))
 
 
 def paper(*arguments):
@@ -219,6 +228,116 @@ for k, reduced_each, seconds in ((2, "last", 33.0), (4, "last", 54.6), (8, "last
     report = run("deferred_all_reduce", ("grad_accum: 1", f"grad_accum: {k}"), ("all_reduce: last", f"all_reduce: {reduced_each}"))
     check("UC067", f"seconds of {k} passes, all-reduce {reduced_each}", seconds, report["step_time_s"], 0.02)
 
+# Reduce-scatters that outlast a block's backward: formulas of the case.
+L = 6
+for k in (1, 2, 3, 6):
+    of = launches("reduce_inputs", ("max_input_buffers: 1", f"max_input_buffers: {k}"))
+    scatters = [e for e in of if "ReduceScatter" in e[2]][:L]
+    products = [e for e in of if e[2].startswith("nvjet")][L:3 * L]  # of the first backward
+    copied_in = [e for e in of if e[2].startswith("Memcpy HtoD") and products[1][1] <= e[0]][L - 1]
+    t_rs, t_bwd = scatters[0][1] - scatters[0][0], 2 * (products[0][1] - products[0][0])
+    check("UC060", f"s that compute stalls, k={k}", round(max(0, (L - k) * t_rs - (L - 1) * t_bwd) / 1e6, 3),
+          round((copied_in[0] - products[0][0] - L * t_bwd) / 1e6, 3))
+    check("UC060", f"s to the end of the last reduce-scatter, k={k}", round((t_bwd + L * t_rs) / 1e6, 3),
+          round((scatters[-1][1] - products[0][0]) / 1e6, 3))
+fast = ("bus_gbps: 0.02", "bus_gbps: 1")
+check("UC060", "compute that stalls with reduce-scatters faster than a block's backward", 0,
+      sum(e["duration_s"] for e in run("reduce_inputs", fast)["exposed"]
+          if "reduce_scatter" in e["waiting_on"] and e["cause"] != "end_of_step"))
+held = [run("reduce_inputs", ("max_input_buffers: 1", f"max_input_buffers: {k}"))["memory"]["by_category"]["reduce_scatter_buffers"]
+        for k in (1, 2, 3)]
+check("UC060", "buffers of a group that k = 2, 3 add", [1, 1], [(b - a) / (4096 * 4096 * 2) for a, b in zip(held, held[1:])])
+
+# HSDP.
+def outputs(layers):
+    """Bytes that HSDP's peak has over that of its shard group alone."""
+    few = (", *b" * 31 + "]", ", *b" * (layers - 1) + "]")
+    flat = ("nodes: 2", "nodes: 1"), ("replicate: 2", "replicate: 1")
+    return (run("reduce_outputs", few)["memory"]["peak_allocated_bytes"] -
+            run("reduce_outputs", few, *flat)["memory"]["peak_allocated_bytes"])
+
+
+check("UC068", "bytes that HSDP adds to each layer", 34e6, (outputs(32) - outputs(16)) / 16, 0.05)
+check("UC068", "bytes that it adds to 32 layers", 1.03e9, outputs(32), 0.05)
+
+
+def bisect(wanted, efficiency):
+    """The bandwidth in GB/s at which an efficiency that grows with it is the wanted one."""
+    low, high = 0.5, 500.0
+    for _ in range(16):
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if efficiency(middle) < wanted else (low, middle)
+    return (low * high) ** 0.5
+
+
+def llama2b(nodes, strategy, bus=10.0):
+    mesh = f"replicate: {nodes}, shard: 4" if strategy == "hybrid_shard" else f"replicate: 1, shard: {4 * nodes}"
+    return run("llama2b", ("nodes: 4", f"nodes: {nodes}"), ("replicate: 1, shard: 16", mesh),
+               ("full_shard", strategy), ("bus: 10 GB/s", f"bus: {bus:.4f} GB/s"))["step_time_s"]
+
+
+one = llama2b(1, "full_shard")
+bus = bisect(0.638, lambda b: one / llama2b(4, "full_shard", b))
+for nodes, efficiency in ((2, 0.940), (4, 0.857)):
+    got = one / llama2b(nodes, "hybrid_shard", bus)
+    holds("UC070", f"efficiency of HSDP on {nodes} nodes at the {bus:.2f} GB/s that FULL_SHARD shows, {efficiency} +- 0.05",
+          round(got, 3), abs(got - efficiency) <= 0.05)
+got = llama2b(4, "full_shard", bus) / llama2b(4, "hybrid_shard", bus)
+check("UC070", "speed of HSDP over FULL_SHARD on 4 nodes", 1.344, got, 0.05)
+for k in (2, 4):
+    for reduced_each, passes in (("each", float(k)), ("last", k * 0.75)):
+        report = json.loads(play(
+            "run", "deferred_all_reduce", ("grad_accum: 1", f"grad_accum: {k}"), ("all_reduce: last", f"all_reduce: {reduced_each}"),
+            ("0.005886", "10000"), ("300 GB/s", "10000 GB/s"), more=("--uneven", "1,0.5;0.5,1")).stdout)
+        one = run("deferred_all_reduce", ("0.005886", "10000"), ("300 GB/s", "10000 GB/s"))["step_time_s"]
+        check("UC073", f"steps of long passes that {k} by turns long and half as long take, all-reduce {reduced_each}",
+              passes, round(report["uneven_ranks"]["step_time_s"] / one, 3))
+for mesh, crosses in (("{replicate: 1, shard: 24}", True), ("{replicate: 2, shard: 12}", False)):
+    of = explain("crossing", ("{replicate: 1, shard: 24}", mesh))["collectives_per_step"]
+    check("UC076", f"shard group of {mesh} crosses a node", crosses,
+          any(c["crosses_nodes"] for c in of if c["communicator"] == "shard"))
+
+# Networks.
+def h200(nodes, bus):
+    return run("h200_7b", ("nodes: 2", f"nodes: {nodes}"), ("bus: 50 GB/s", f"bus: {bus:.4f} GB/s"))["step_time_s"]
+
+
+one = run("h200_7b", ("nodes: 2", "nodes: 1"), ("gpus_per_node: 4", "gpus_per_node: 1"),
+          ("micro_batch: 4", "micro_batch: 2"), ("grad_accum: 2", "grad_accum: 4"))["step_time_s"]
+bus = bisect(0.53, lambda b: one / h200(2, b))
+got = one / h200(8, bus)
+holds("UC103", f"efficiency of 32 GPUs at the {bus:.2f} GB/s that 8 show, 0.47 +- 0.06", round(got, 3), abs(got - 0.47) <= 0.06)
+for gpus, tokens_per_s, rate in ((2, 2.54, 18.5), (4, 3.34, 37.5)):
+    of = launches("inference", ("gpus_per_node: 2", f"gpus_per_node: {gpus}"))
+    gathers = [e for e in of if "AllGather" in e[2]][-33:]  # of the forward after the step
+    seconds = sum(e - b for b, e, _ in gathers) / 1e6  # at 1 GB/s
+    check("UC104", f"GB/s that {gpus} GPUs receive, from the time of a token on one", rate,
+          seconds / (1 / tokens_per_s - 1 / 33.42), 0.05)
+report = explain("bandwidth", ("nodes: 3", "nodes: 2"))
+ranks, nodes, passes = 16, 2, 3
+whole = 2 * report["model"]["params"]
+for what, key, n in (("through a node's boundary", "node_boundary_bytes", ranks),
+                     ("the same at least", "node_boundary_bytes_least", nodes)):
+    check("UC108", f"bytes a step {what}", passes * whole * (n - 1) // n,
+          sum(c[key] for c in report["collectives_per_step"]))
+for dtype, rate in (("fp32", 0.83), ("bf16", 0.42)):
+    report = run("hsdp64", ("reduce: fp32", f"reduce: {dtype}"))
+    seconds = sum(c["time_s"] for c in report["collectives"] if c["kind"] == "all_reduce")  # at 1 GB/s
+    check("UC109", f"GB/s of the all-reduces that explain 8.19 s in place of 1.09, {dtype}", rate, seconds / (8.19 - 1.09), 0.05)
+sweep = "".join(
+    "# Collective test starting: all_reduce_perf\n" +
+    "".join(f"#  Rank {r} Group 0 Pid {r} on node1 device {r} [0x{r}] NVIDIA A100\n" for r in range(n)) +
+    "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong\n" +
+    "".join(f"{b} {b // 4} float sum -1 {us} 0.01 0.01 0 {us} 0.01 0.01 0\n" for b in (8, 128))
+    for n, us in ((2, 10), (3, 13.76), (4, 16.88), (5, 20.8)))
+pathlib.Path(work, "sweep.txt").write_text(sweep)
+report = run("small_all_reduce", ("{model: roofline}", "{model: roofline, nccl_table: sweep.txt}"))
+check("UC115", "us of a small all-reduce over 8 GPUs, from a sweep of 2 to 5", 33.7,
+      next(c["time_s"] * 1e6 for c in report["collectives"] if c["kind"] == "all_reduce"), 0.1)
+of = [next(c["time_s"] / c["count"] for c in run("two_levels", *change)["collectives"] if c["kind"] == "all_gather")
+      for change in ((), (("nodes: 2", "nodes: 1"), ("gpus_per_node: 8", "gpus_per_node: 16")))]
+check("UC119", "time on 2 nodes over that on one, r = 9", 1.533, round(of[0] / of[1], 3))
+
 # Frozen parameters.
 def reduced(report):
     return sum(c["bytes_total"] for c in report["collectives_per_step"] if c["kind"] == "reduce_scatter") // 2
@@ -273,7 +392,7 @@ of = next(g for g in explain("llama7b", ("strategy: fsdp2", "strategy: fsdp1"))[
 check("UC121", "root without the prompt's 8,192", 262156288 - 8192, of["padded_numel"])
 
 # A simulator's own.
-report = run("bandwidth")
+report = run("bandwidth", ("{model: roofline}", "{model: roofline, sharing: off}"))
 slow = run("bandwidth", ("bus: 10 GB/s", "bus: 5 GB/s"))
 check("UC130", "communication's time at half the bandwidth", 2.0, slow["comm_busy_s"] / report["comm_busy_s"], 0.01)
 for what, change in (("mesh product", ("strategy: fsdp2", "strategy: fsdp2\n  mesh: {replicate: 2, shard: 2}")),
