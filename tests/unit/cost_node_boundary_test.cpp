@@ -18,7 +18,7 @@ Cluster nodes_of(int gpus, int nodes) {
 // node's boundary, at least 2 P (n-1)/n.
 TEST(NodeBoundary, FlatRingOverTwoNodes) {
   const NodeBoundary b =
-      node_boundary(nodes_of(8, 2), {"shard", 16, 1}, WorkKind::AllGather, 16'000'000'000);
+      node_boundary(nodes_of(8, 2), {16, 1, "shard"}, WorkKind::AllGather, 16'000'000'000);
   EXPECT_EQ(b.nodes, 2);
   EXPECT_EQ(b.ring, 15'000'000'000);
   EXPECT_EQ(b.least, 8'000'000'000);
@@ -30,7 +30,7 @@ TEST(NodeBoundary, FlatRingOverTwoNodes) {
 // with one rank a node the ring is the least.
 TEST(NodeBoundary, ReplicasSideBySide) {
   const NodeBoundary b =
-      node_boundary(nodes_of(8, 4), {"replicate", 4, 8}, WorkKind::AllReduce, 1'000'000'000);
+      node_boundary(nodes_of(8, 4), {4, 8, "replicate"}, WorkKind::AllReduce, 1'000'000'000);
   EXPECT_EQ(b.nodes, 4);
   EXPECT_EQ(b.ring, 12'000'000'000);
   EXPECT_EQ(b.least, b.ring);
@@ -43,17 +43,17 @@ TEST(NodeBoundary, ReplicasSideBySide) {
 TEST(NodeBoundary, WhichGroupsCross) {
   const Cluster c = nodes_of(12, 2);
   const auto crosses = [&](int64_t ranks, int64_t stride) {
-    return node_boundary(c, {"shard", ranks, stride}, WorkKind::AllGather, 24).nodes > 1;
+    return node_boundary(c, {ranks, stride, "shard"}, WorkKind::AllGather, 24).nodes > 1;
   };
   EXPECT_TRUE(crosses(24, 1));
   EXPECT_FALSE(crosses(12, 1));
   EXPECT_TRUE(crosses(12, 2));
-  EXPECT_EQ(node_boundary(c, {"shard", 12, 1}, WorkKind::AllGather, 24).ring, 0);
+  EXPECT_EQ(node_boundary(c, {12, 1, "shard"}, WorkKind::AllGather, 24).ring, 0);
 }
 
 // NCCL 2.28.9's nInterSteps: of an all-reduce's 2 (16 - 1) steps over 2 nodes, 2 (2 - 1).
 TEST(NodeBoundary, StepsOfAnAllReduce) {
-  const NodeBoundary b = node_boundary(nodes_of(8, 2), {"shard", 16, 1}, WorkKind::AllReduce, 16);
+  const NodeBoundary b = node_boundary(nodes_of(8, 2), {16, 1, "shard"}, WorkKind::AllReduce, 16);
   EXPECT_EQ(b.steps_inside, 28);
   EXPECT_EQ(b.steps_between, 2);
 }
