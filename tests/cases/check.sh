@@ -392,7 +392,7 @@ of = next(g for g in explain("llama7b", ("strategy: fsdp2", "strategy: fsdp1"))[
 check("UC121", "root without the prompt's 8,192", 262156288 - 8192, of["padded_numel"])
 
 # A simulator's own.
-report = run("bandwidth", ("{model: roofline}", "{model: roofline, sharing: off}"))
+report = run("bandwidth")
 slow = run("bandwidth", ("bus: 10 GB/s", "bus: 5 GB/s"))
 check("UC130", "communication's time at half the bandwidth", 2.0, slow["comm_busy_s"] / report["comm_busy_s"], 0.01)
 for what, change in (("mesh product", ("strategy: fsdp2", "strategy: fsdp2\n  mesh: {replicate: 2, shard: 2}")),
