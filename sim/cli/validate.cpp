@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "sim/base/error.h"
 #include "sim/cli/command.h"
@@ -13,29 +12,52 @@
 namespace shardsim {
 namespace {
 
-using nlohmann::ordered_json;
-
 struct ValidateCommand {
-  std::string file;
+  std::string file, split, show;
   int threads = 0;
+  bool verbose = false, no_fit = false;
 };
+
+std::string written(const Validation& v, const ValidateCommand& options, Format format) {
+  switch (format) {
+    case Format::json: return validation_json(v);
+    case Format::csv: return validation_csv(v);
+    case Format::table: break;
+  }
+  return validation_table(v, options.verbose);
+}
+
+// The scenario of one row, with its assumptions as comments.
+std::string scenario_of(const CsvTable& table, const std::string& id) {
+  for (const MeasuredRow& row : measured_rows(table)) {
+    if (row.id != id) continue;
+    const ExpressedRow e = express(row);
+    if (!e.left_out.empty()) throw Error("row " + id + " is left out: " + e.left_out, {table.file});
+    std::string out;
+    for (const std::string& a : e.assumed) out += "# assumed: " + a + "\n";
+    return out + e.yaml;
+  }
+  throw Error("--scenario: the table has no row '" + id + "'", {table.file});
+}
 
 int validate(const ValidateCommand& options, const Context& context) {
   refuse_overwrite(context, options.file);
   const CsvTable table = load_csv(options.file);
   if (is_kernel_table(table)) return report_kernels(table, context);
+  if (!is_training_table(table))
+    throw Error("this is no table of measurements that is known", {table.file, 1, 0},
+                "a table of steps has the columns id, gpu, n_gpus, framework, model, seq_len, "
+                "micro_batch, strategy, act_ckpt and tokens_per_s_per_gpu or step_time_s");
+  if (!options.show.empty()) {
+    write_output(context, scenario_of(table, options.show));
+    return kOk;
+  }
+  const ValidationSplit split =
+      options.split.empty() ? ValidationSplit::shipped() : ValidationSplit::load(options.split);
   ValidateOptions o;
   o.threads = options.threads;
-  const std::vector<ValidatedRow> rows = validate_training(table, o);
-  ordered_json j;
-  for (const ValidatedRow& r : rows) {
-    ordered_json row{{"id", r.row.id}, {"group", r.group}, {"left_out", r.left_out}};
-    row["predicted"] = r.predicted_s;
-    row["measured"] = r.measured_s;
-    row["error_pct"] = r.left_out.empty() ? ordered_json(r.error_pct()) : ordered_json(nullptr);
-    j["rows"].push_back(row);
-  }
-  write_output(context, j.dump(1) + "\n");
+  o.fit = !options.no_fit;
+  write_output(context, written(validate_training(table, split, o), options, context.format));
   return kOk;
 }
 
@@ -43,9 +65,16 @@ int validate(const ValidateCommand& options, const Context& context) {
 
 void add_validate(CLI::App& app, Context& context) {
   auto options = std::make_shared<ValidateCommand>();
-  CLI::App* command = app.add_subcommand("validate", "Predictions against measurements");
-  command->add_option("file", options->file, "A table (CSV)")->required();
-  command->add_option("-j", options->threads, "Threads (default: all cores)");
+  CLI::App* command =
+      app.add_subcommand("validate", "Predictions against a table of measured steps");
+  command->add_option("file", options->file, "The table (CSV)")->required();
+  command->add_option("--split", options->split,
+                      "Which rows are fitted, which kept apart (default: the shipped split)");
+  command->add_option("--scenario", options->show, "Prints the scenario of this row and ends");
+  command->add_flag("--no-fit", options->no_fit, "Only predicts, with the shipped constants");
+  command->add_flag("--verbose", options->verbose, "Every row and every pair");
+  command->add_option("-j", options->threads, "Threads (default: all cores)")
+      ->check(CLI::Range(1, 1024));
   add_output_options(*command, context);
   command->callback([options, &context] {
     context.run = [options, &context] { return validate(*options, context); };

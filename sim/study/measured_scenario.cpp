@@ -95,6 +95,7 @@ class Writer {
         {r_.micro_batch, "micro_batch"}};
     for (const auto& [value, name] : needed)
       if (!value) return leave_out(fmt::format("{} is not stated", name));
+    if (!r_.gpus && !has(f, "torchtitan")) return leave_out("n_gpus is not stated");
     if (!r_.seq_len && !has(f, "torchtitan") && !has(r_.framework, "tt "))
       return leave_out("seq_len is not stated");
   }
@@ -114,7 +115,8 @@ class Writer {
       return leave_out(r_.gpu.empty() ? "gpu is not stated"
                                       : fmt::format("no catalogue entry for GPU {}", r_.gpu));
     gpu_ = gpu;
-    world_ = static_cast<int64_t>(*r_.gpus);
+    if (!r_.gpus) assume("8 GPUs, as torchtitan's commands start");
+    world_ = static_cast<int64_t>(r_.gpus.value_or(8));
     int64_t per_node = static_cast<int64_t>(r_.gpus_per_node.value_or(8));
     if (!r_.gpus_per_node && world_ > 8) assume("8 GPUs a node");
     per_node = std::min(per_node, world_);
@@ -242,7 +244,18 @@ class Writer {
     if (compiled_) training("compile", loss ? "blocks_and_loss" : "blocks");
   }
 
-  // False where the column's text is none that is known.
+  // "5 of 48 layers" as every 10th; 0: not so.
+  static std::optional<int64_t> some_layers(const std::string& text) {
+    int64_t some = 0, all = 0;
+    const size_t of = text.find(" of ");
+    if (of == std::string::npos || !has(text, "layers")) return std::nullopt;
+    std::from_chars(text.data(), text.data() + of, some);
+    std::from_chars(text.data() + of + 4, text.data() + text.size(), all);
+    if (some < 1 || all < some) return 0;
+    const int64_t every = all / some;
+    return (all + every - 1) / every == some ? every : 0;
+  }
+
   void checkpointing(std::string_view selective) {
     const std::string& c = r_.checkpointing;
     const std::string& notes = r_.notes;
@@ -301,7 +314,7 @@ class Writer {
                              last));
     }
     training("precision", "{storage: fp32, compute: bf16, reduce: fp32}");
-    checkpointing("selective_op");
+    checkpointing(has(r_.model, "qwen3-32b") ? "full" : "selective_op");
     const bool fused = month_ >= 202503 || has(r_.notes, "fused=True");
     training("optimizer", fmt::format("{{name: adamw, implementation: {}, clip_grad_norm: 1.0}}",
                                       fused ? "fused" : "foreach"));
@@ -314,7 +327,9 @@ class Writer {
     training("wrap", "{policy: per_block}");
     training("fsdp1", fmt::format("{{sharding_strategy: {}}}",
                                   r_.strategy == "grad_op" ? "shard_grad_op" : "full_shard"));
-    if (month_ < 202301)
+    // Composer's DEFAULT meant fp32 gathers until 2023-03-09 and no type of its own for reductions
+    // until 2023-10-10; PURE is bf16 everywhere.
+    if (month_ < 202303 && r_.param_dtype.empty())
       training("precision", "{storage: fp32, autocast: bf16}");
     else if (month_ < 202310)
       training("precision", "{storage: fp32, compute: bf16, reduce: bf16}");

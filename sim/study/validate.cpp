@@ -2,6 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <set>
+
 #include "sim/base/error.h"
 #include "sim/config/scenario.h"
 #include "sim/cost/assumptions.h"
@@ -11,50 +16,233 @@
 namespace shardsim {
 namespace {
 
-// A ragged last micro-batch: so much of the way from a step without it to one with it.
-double predicted_seconds(const Scenario& scenario, double last) {
-  StepModel full(scenario);
-  const Calibration constants =
-      scenario.cost.calibration.value_or(calibration_of(scenario.cluster.gpu));
-  const double whole = full.seconds(constants);
-  if (last >= 1 || scenario.training.grad_accum < 2) return whole;
-  Scenario fewer = scenario;
-  --fewer.training.grad_accum;
-  StepModel without(std::move(fewer));
-  const double less = without.seconds(constants);
-  return less + last * (whole - less);
+// A row's scenario, laid out; a second one with a micro-batch less where the last is ragged.
+struct LaidOut {
+  std::unique_ptr<StepModel> model, without;
+  double last = 1;
+
+  FitRow fit_row(const ValidatedRow& r) const {
+    return {model.get(), without.get(), last, r.measured_s, r.group, r.gpu};
+  }
+};
+
+double shipped_s(const LaidOut& l) {
+  const Scenario& s = l.model->scenario();
+  const Calibration constants = s.cost.calibration.value_or(calibration_of(s.cluster.gpu));
+  const double whole = l.model->seconds(constants);
+  if (!l.without) return whole;
+  const double less = l.without->seconds(constants);
+  return less + l.last * (whole - less);
 }
 
-void validate(const MeasuredRow& row, ValidatedRow& out) {
+LaidOut lay_out(const ExpressedRow& e, const Scenario& scenario) {
+  LaidOut out;
+  out.model = std::make_unique<StepModel>(scenario);
+  if (e.last_micro_batch < 1 && scenario.training.grad_accum > 1) {
+    Scenario fewer = scenario;
+    --fewer.training.grad_accum;
+    out.without = std::make_unique<StepModel>(std::move(fewer));
+    out.last = e.last_micro_batch;
+  }
+  return out;
+}
+
+void predict(const MeasuredRow& row, const ValidationSplit& split, bool keep, ValidatedRow& out,
+             LaidOut& kept) {
   out.row = row;
   out.group = row.group();
+  out.part = split.part_of(row);
   const ExpressedRow e = express(row);
   out.left_out = e.left_out;
   out.assumed = e.assumed;
+  out.yaml = e.yaml;
   if (!out.left_out.empty()) return;
   try {
     const Scenario scenario = parse_scenario(e.yaml, row.id);
-    const double sequences =
-        static_cast<double>(scenario.training.micro_batch) *
-        (static_cast<double>(scenario.training.grad_accum - 1) + e.last_micro_batch);
-    const double tokens = sequences * static_cast<double>(scenario.training.seq_len);
-    out.measured_s = row.tokens_per_s ? tokens / *row.tokens_per_s : *row.step_s;
-    out.predicted_s = predicted_seconds(scenario, e.last_micro_batch);
+    const Training& t = scenario.training;
+    out.gpu = scenario.cluster.gpu.name;
+    out.unit =
+        fmt::format("{}, {}{}", out.group, out.gpu, row.compile == "true" ? ", compiled" : "");
+    out.tokens = static_cast<double>(t.micro_batch * t.seq_len) *
+                 (static_cast<double>(t.grad_accum - 1) + e.last_micro_batch);
+    out.measured_s = row.tokens_per_s ? out.tokens / *row.tokens_per_s : *row.step_s;
+    if (!(out.measured_s > 0)) {
+      out.left_out = "its rate or time is not above 0";
+      return;
+    }
+    LaidOut laid = lay_out(e, scenario);
+    out.predicted_s = shipped_s(laid);
     const std::vector<std::string> open = assumptions(scenario);
     out.assumed.insert(out.assumed.end(), open.begin(), open.end());
+    const RowRole role = out.part.role;
+    if (keep && role != RowRole::apart && role != RowRole::unlisted) kept = std::move(laid);
   } catch (const Error& problem) {
     out.left_out = problem.what();
   }
 }
 
+// Rows of the same unit but this one; contradictory ones calibrate nothing.
+void after_calibration(std::vector<ValidatedRow>& rows) {
+  std::map<std::string, std::vector<size_t>> units;
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (rows[i].left_out.empty()) units[rows[i].unit].push_back(i);
+  const auto log_ratio = [&](size_t i) {
+    const ValidatedRow& r = rows[i];
+    return std::log(r.held_s.value_or(r.best_s()) / r.measured_s);
+  };
+  for (const auto& [unit, members] : units)
+    for (size_t i : members) {
+      double sum = 0, absolute = 0;
+      int n = 0;
+      for (size_t k : members) {
+        if (k == i || rows[k].part.role == RowRole::contradictory) continue;
+        sum += log_ratio(k);
+        absolute += std::abs(std::exp(log_ratio(i) - log_ratio(k)) - 1) * 100;
+        ++n;
+      }
+      if (n == 0) continue;
+      rows[i].one_step_pct = absolute / n;
+      rows[i].other_rows_pct = (std::exp(log_ratio(i) - sum / n) - 1) * 100;
+    }
+}
+
+// The one column in which two rows of a source differ, or nothing.
+std::string difference(const MeasuredRow& a, const MeasuredRow& b) {
+  std::string what;
+  int count = 0;
+  const auto differs = [&](bool d, std::string_view name) {
+    if (!d) return;
+    ++count;
+    what = name;
+  };
+  differs(a.gpus != b.gpus, "n_gpus");
+  differs(a.framework != b.framework, "framework");
+  differs(a.compile != b.compile, "compile");
+  differs(a.micro_batch != b.micro_batch, "micro_batch");
+  differs(a.checkpointing != b.checkpointing, "act_ckpt");
+  differs(a.strategy != b.strategy || a.reshard != b.reshard, "reshard_after_forward");
+  differs(a.grad_accum != b.grad_accum, "grad_accum");
+  differs(a.seq_len != b.seq_len, "seq_len");
+  differs(a.model != b.model || a.gpu != b.gpu || a.interconnect != b.interconnect ||
+              a.param_dtype != b.param_dtype || a.reduce_dtype != b.reduce_dtype ||
+              a.compute_dtype != b.compute_dtype,
+          "");
+  // Other runs of the same program at another date are no comparison of configurations.
+  if (a.date.substr(0, 7) != b.date.substr(0, 7)) return "";
+  return count == 1 ? what : "";
+}
+
+std::vector<PairRow> pairs_of(const std::vector<ValidatedRow>& rows) {
+  std::vector<PairRow> out;
+  for (size_t i = 0; i < rows.size(); ++i)
+    for (size_t k = i + 1; k < rows.size(); ++k) {
+      const ValidatedRow &a = rows[i], &b = rows[k];
+      if (!a.left_out.empty() || !b.left_out.empty() || a.group != b.group) continue;
+      const auto whole = [](RowRole r) { return r == RowRole::fit || r == RowRole::test; };
+      if (!whole(a.part.role) || !whole(b.part.role)) continue;
+      const std::string what = difference(a.row, b.row);
+      if (what.empty()) continue;
+      const auto rate = [](const ValidatedRow& r, double s) { return r.tokens / s; };
+      const double measured = rate(b, b.measured_s) / rate(a, a.measured_s) - 1;
+      const double predicted = rate(b, b.best_s()) / rate(a, a.best_s()) - 1;
+      out.push_back({i, k, what, measured * 100, predicted * 100});
+    }
+  return out;
+}
+
+// Fits, then every source's rows by constants that never saw it.
+void experiments(const ValidationSplit& split, int threads, const std::vector<LaidOut>& laid,
+                 Validation& v) {
+  std::vector<size_t> index;  // of v.rows
+  std::vector<FitRow> rows;
+  std::set<std::string> gpus, sources;
+  std::vector<bool> use;
+  for (size_t i = 0; i < v.rows.size(); ++i) {
+    const ValidatedRow& r = v.rows[i];
+    if (!laid[i].model) continue;
+    index.push_back(i);
+    rows.push_back(laid[i].fit_row(r));
+    const bool fitted = r.part.role == RowRole::fit;
+    use.push_back(fitted);
+    if (!fitted) continue;
+    gpus.insert(r.gpu);
+    sources.insert(r.group);
+  }
+  if (std::none_of(use.begin(), use.end(), [](bool u) { return u; })) return;
+  const std::vector<FitConstant> constants = split.constants({gpus.begin(), gpus.end()});
+  FitOptions options = split.noise();
+  options.threads = threads;
+  const Fitted fitted = fit(rows, constants, use, options);
+  for (size_t k = 0; k < constants.size(); ++k) {
+    FittedConstant c{constants[k], 0, 0, fitted.standard_error[k] * 100};
+    for (const FitRow& r : rows)
+      if (constants[k].gpu.empty() || constants[k].gpu == r.gpu) {
+        const Calibration prior = calibration_of(r.model->scenario().cluster.gpu);
+        for (const ConstantInfo& info : calibration_constants())
+          if (info.name == constants[k].name) {
+            c.prior = prior.*info.member;
+            c.value = at_point(prior, r.gpu, constants, fitted.point).*info.member;
+          }
+        break;
+      }
+    v.constants.push_back(std::move(c));
+  }
+  parallel_for(rows.size(), threads, [&](size_t r) {
+    v.rows[index[r]].fitted_s = predicted_s(rows[r], constants, fitted.point);
+  });
+  // Without one source the constants move little: one linearization at the common fit serves all.
+  const Linearized near(rows, constants, fitted.point, threads);
+  for (const std::string& source : sources) {
+    std::vector<bool> others = use;
+    for (size_t r = 0; r < rows.size(); ++r)
+      if (rows[r].source == source) others[r] = false;
+    const FitPoint point = near.solve(rows, constants, others, options);
+    parallel_for(rows.size(), threads, [&](size_t r) {
+      if (rows[r].source == source)
+        v.rows[index[r]].held_s = predicted_s(rows[r], constants, point);
+    });
+  }
+}
+
 }  // namespace
 
-std::vector<ValidatedRow> validate_training(const CsvTable& table, const ValidateOptions& options) {
+Score score(std::vector<double> errors) {
+  Score s;
+  s.count = errors.size();
+  if (errors.empty()) return s;
+  const auto n = static_cast<double>(errors.size());
+  for (double e : errors) {
+    s.bias_pct += e / n;
+    s.mean_abs_pct += std::abs(e) / n;
+  }
+  std::sort(errors.begin(), errors.end(),
+            [](double a, double b) { return std::abs(a) < std::abs(b); });
+  const auto at = [&](double q) {
+    const double x = q * (n - 1);
+    const auto i = static_cast<size_t>(x);
+    const size_t next = std::min(i + 1, errors.size() - 1);
+    const double low = std::abs(errors[i]), high = std::abs(errors[next]);
+    return low + (x - static_cast<double>(i)) * (high - low);
+  };
+  s.median_abs_pct = at(.5);
+  s.p90_abs_pct = at(.9);
+  s.worst_pct = errors.back();
+  return s;
+}
+
+Validation validate_training(const CsvTable& table, const ValidationSplit& split,
+                             const ValidateOptions& options) {
+  const int threads = threads_or_all(options.threads);
   const std::vector<MeasuredRow> rows = measured_rows(table);
-  std::vector<ValidatedRow> out(rows.size());
-  parallel_for(rows.size(), threads_or_all(options.threads),
-               [&](size_t i) { validate(rows[i], out[i]); });
-  return out;
+  Validation v;
+  v.rows.resize(rows.size());
+  std::vector<LaidOut> laid(rows.size());
+  parallel_for(rows.size(), threads,
+               [&](size_t i) { predict(rows[i], split, options.fit, v.rows[i], laid[i]); });
+  if (options.fit) experiments(split, threads, laid, v);
+  after_calibration(v.rows);
+  v.pairs = pairs_of(v.rows);
+  return v;
 }
 
 }  // namespace shardsim
