@@ -68,5 +68,6 @@ void add_ledger(CLI::App& app, Context& context);
 void add_layout(CLI::App& app, Context& context);
 void add_validate(CLI::App& app, Context& context);
 void add_calibrate(CLI::App& app, Context& context);
+void add_diagnose(CLI::App& app, Context& context);
 
 }  // namespace shardsim

@@ -73,6 +73,7 @@ int run(int argc, char** argv) {
   add_layout(app, context);
   add_validate(app, context);
   add_calibrate(app, context);
+  add_diagnose(app, context);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {  // --help, --version

@@ -288,7 +288,7 @@ class Writer {
   void torchtitan() {
     const bool fsdp1 = has(r_.framework, "FSDP1");
     const bool late = month_ >= 202507 && r_.date >= "2025-07-28";
-    llama(month_ < 202506 ? "hf" : "fused", "complex", true);
+    llama(month_ < 202508 ? "hf" : "fused", "complex", true);
     common(fsdp1 ? "fsdp1" : "fsdp2");
     const bool hopper = !gpu_.starts_with("a100");
     attention(hopper && month_ >= 202503 ? "cudnn" : "fa2");

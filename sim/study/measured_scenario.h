@@ -3,7 +3,7 @@
 // id or its measured figure.
 //
 //   torchtitan   fully_shard on each block, complex RoPE, repeated K and V, RMSNorm written out until
-//                2025-06 (torch 2.8 fuses it), foreach AdamW until 2025-02 and fused from then on,
+//                2025-07 (PyTorch has one kernel for it from August on), foreach AdamW until 2025-02 and fused from then on,
 //                clip 1.0, loss compiled with the blocks from 2025-03. Before 2025-07-28 the last block
 //                stays unsharded and embedding, norm and head are the root's; after, the embedding has
 //                a group of its own and (norm, head) stays unsharded. cuDNN attention on Hopper from

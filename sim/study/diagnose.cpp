@@ -1,0 +1,207 @@
+#include "sim/study/diagnose.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "sim/base/error.h"
+#include "sim/study/parallel.h"
+#include "sim/study/step_model.h"
+
+namespace shardsim {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr double kFar = 100;    // the most that a resource is moved, either way
+constexpr double kNudge = .02;  // of its logarithm, for sensitivities
+constexpr int kHalvings = 40;
+
+struct Resource {
+  Explains what;
+  std::string_view name, unit;
+};
+constexpr Resource kResources[] = {
+    {Explains::network, "bus bandwidth between nodes", "GB/s"},
+    {Explains::node, "bus bandwidth inside a node", "GB/s"},
+    {Explains::compute, "speed of all kernels", ""},
+    {Explains::memory, "speed of memory-bound kernels", ""},
+    {Explains::host, "speed of the host", ""},
+};
+
+void speed_up(Explains what, double factor, Calibration& c, Cluster& cluster) {
+  switch (what) {
+    case Explains::network:
+      cluster.inter.bus_gbps *= factor;
+      cluster.rail.bus_gbps *= factor;
+      break;
+    case Explains::node: cluster.intra.bus_gbps *= factor; break;
+    case Explains::compute:
+      c.gemm_efficiency *= factor;
+      c.thin_gemm_efficiency *= factor;
+      c.attention_scale *= factor;
+      c.vec *= factor;
+      break;
+    case Explains::memory: c.vec *= factor; break;
+    case Explains::host: c.host_call_us /= factor; break;
+  }
+}
+
+double now_of(Explains what, const Cluster& c) {
+  if (what == Explains::network) return c.inter.bus_gbps;
+  if (what == Explains::node) return c.intra.bus_gbps;
+  return 1;
+}
+
+class Solver {
+ public:
+  Solver(std::vector<MeasuredStep>& steps, double uncertainty, int threads)
+      : steps_(steps), uncertainty_(uncertainty), threads_(threads), models_(steps.size()) {
+    parallel_for(steps.size(), threads_,
+                 [&](size_t i) { models_[i] = std::make_unique<StepModel>(steps_[i].scenario); });
+  }
+
+  std::vector<double> predict(Explains what, double factor) {
+    std::vector<double> out(models_.size());
+    parallel_for(models_.size(), threads_, [&](size_t i) {
+      const Scenario& s = models_[i]->scenario();
+      Calibration c = s.cost.calibration.value_or(calibration_of(s.cluster.gpu));
+      Cluster cluster = s.cluster;
+      speed_up(what, factor, c, cluster);
+      out[i] = models_[i]->seconds(c, cluster);
+    });
+    return out;
+  }
+
+  Explanation explain(const Resource& r) {
+    Explanation e;
+    e.what = r.what;
+    e.name = r.name;
+    e.unit = r.unit;
+    e.now = now_of(r.what, steps_.front().scenario.cluster);
+    e.sensitivity = (mean_log(r.what, 0) - mean_log(r.what, kNudge)) / kNudge;
+    const auto n = static_cast<double>(steps_.size());
+    const std::optional<double> best = root(r.what, 0);
+    if (!best) return e;
+    e.found = true;
+    e.value = e.now * std::exp(*best);
+    const std::vector<double> at = predict(r.what, std::exp(*best));
+    double squares = 0;
+    for (size_t i = 0; i < at.size(); ++i) {
+      const double off = std::log(at[i] / steps_[i].seconds);
+      squares += off * off;
+      e.mean_abs_error_pct += std::abs(std::exp(off) - 1) * 100 / n;
+    }
+    const double spread = n > 1 ? std::sqrt(squares / (n - 1)) : 0;
+    const double u = std::max(uncertainty_, spread) / std::sqrt(n);
+    // A step that is longer than measured by u needs a slower resource.
+    const std::optional<double> slow = root(r.what, u), fast = root(r.what, -u);
+    e.low = slow ? e.now * std::exp(*slow) : 0;
+    e.high = fast ? e.now * std::exp(*fast) : INFINITY;
+    return e;
+  }
+
+ private:
+  // Of predicted over measured.
+  double mean_log(Explains what, double log_factor) {
+    const std::vector<double> p = predict(what, std::exp(log_factor));
+    double sum = 0;
+    for (size_t i = 0; i < p.size(); ++i) sum += std::log(p[i] / steps_[i].seconds);
+    return sum / static_cast<double>(p.size());
+  }
+
+  // The logarithm of the factor at which the mean is `target`: times fall as a resource gets faster.
+  std::optional<double> root(Explains what, double target) {
+    double slow = -std::log(kFar), fast = std::log(kFar);
+    if (mean_log(what, slow) < target || mean_log(what, fast) > target) return std::nullopt;
+    for (int i = 0; i < kHalvings && fast - slow > 1e-4; ++i) {
+      const double middle = (slow + fast) / 2;
+      (mean_log(what, middle) > target ? slow : fast) = middle;
+    }
+    return (slow + fast) / 2;
+  }
+
+  std::vector<MeasuredStep>& steps_;
+  double uncertainty_;
+  int threads_;
+  std::vector<std::unique_ptr<StepModel>> models_;
+};
+
+}  // namespace
+
+Diagnosis diagnose(std::vector<MeasuredStep> steps, double uncertainty, int threads) {
+  if (steps.empty()) throw Error("there is no step to explain");
+  for (const MeasuredStep& s : steps)
+    if (!(s.seconds > 0)) throw Error(s.name + ": the measured time must be above 0");
+  Diagnosis d;
+  Solver solver(steps, uncertainty, threads);
+  d.predicted_s = solver.predict(Explains::compute, 1);
+  const bool network = std::any_of(steps.begin(), steps.end(), [](const MeasuredStep& s) {
+    return s.scenario.cluster.nodes > 1;
+  });
+  for (const Resource& r : kResources) {
+    const bool link = r.what == Explains::network || r.what == Explains::node;
+    if (r.what == Explains::network && !network) continue;
+    if (link && now_of(r.what, steps.front().scenario.cluster) <= 0) continue;
+    d.explanations.push_back(solver.explain(r));
+  }
+  std::stable_sort(
+      d.explanations.begin(), d.explanations.end(),
+      [](const Explanation& a, const Explanation& b) { return a.sensitivity > b.sensitivity; });
+  d.steps = std::move(steps);
+  return d;
+}
+
+std::string diagnosis_table(const Diagnosis& d) {
+  std::string out;
+  const auto add = std::back_inserter(out);
+  fmt::format_to(add, "{:28} {:>12} {:>12} {:>9}\n", "step", "measured s", "predicted s", "error");
+  for (size_t i = 0; i < d.steps.size(); ++i)
+    fmt::format_to(add, "{:28} {:12.4f} {:12.4f} {:+8.1f}%\n", d.steps[i].name, d.steps[i].seconds,
+                   d.predicted_s[i], (d.predicted_s[i] / d.steps[i].seconds - 1) * 100);
+  fmt::format_to(add, "\n{:32} {:>10} {:>12} {:>22} {:>11}\n", "what would explain it", "now",
+                 "needed", "uncertainty", "1 % of it");
+  for (const Explanation& e : d.explanations) {
+    const std::string unit = e.unit.empty() ? "x" : " " + e.unit;
+    const std::string needed = e.found ? fmt::format("{:.3g}{}", e.value, unit) : "no value";
+    std::string range;
+    if (e.found)
+      range = std::isinf(e.high) ? fmt::format("above {:.3g}{}", e.low, unit)
+                                 : fmt::format("{:.3g} to {:.3g}{}", e.low, e.high, unit);
+    fmt::format_to(add, "{:32} {:>10} {:>12} {:>22} {:>9.2f} %\n", e.name,
+                   fmt::format("{:.3g}{}", e.now, unit), needed, range, e.sensitivity);
+  }
+  if (!d.explanations.empty())
+    fmt::format_to(add, "\nWhat binds: {}. A percent more of it shortens the step by {:.2f} %.\n",
+                   d.explanations.front().name, d.explanations.front().sensitivity);
+  return out;
+}
+
+std::string diagnosis_json(const Diagnosis& d) {
+  ordered_json j;
+  j["schema_version"] = 1;
+  j["steps"] = ordered_json::array();
+  for (size_t i = 0; i < d.steps.size(); ++i)
+    j["steps"].push_back({{"name", d.steps[i].name},
+                          {"measured_s", d.steps[i].seconds},
+                          {"predicted_s", d.predicted_s[i]}});
+  j["explanations"] = ordered_json::array();
+  for (const Explanation& e : d.explanations) {
+    ordered_json x{{"what", e.name}, {"unit", e.unit.empty() ? "factor" : e.unit}, {"now", e.now}};
+    x["needed"] = e.found ? ordered_json(e.value) : ordered_json(nullptr);
+    x["low"] = e.found ? ordered_json(e.low) : ordered_json(nullptr);
+    x["high"] = e.found && !std::isinf(e.high) ? ordered_json(e.high) : ordered_json(nullptr);
+    x["sensitivity"] = e.sensitivity;
+    x["mean_abs_error_pct"] = e.found ? ordered_json(e.mean_abs_error_pct) : ordered_json(nullptr);
+    j["explanations"].push_back(std::move(x));
+  }
+  j["binds"] =
+      d.explanations.empty() ? ordered_json(nullptr) : ordered_json(d.explanations.front().name);
+  return j.dump(1) + "\n";
+}
+
+}  // namespace shardsim
