@@ -48,9 +48,12 @@ double flops_of(int64_t m, int64_t n, int64_t k, int64_t batch) {
          static_cast<double>(batch);
 }
 
+// cuBLAS's kernels move 16 bytes at a time where rows allow it; each halving of that costs.
 double alignment(const Calibration& c, int64_t m, int64_t k, DType dtype) {
-  const int64_t e = bytes_of(dtype);
-  return m * e % 16 != 0 || k * e % 16 != 0 ? c.gemm_unaligned : 1.0;
+  const int64_t rows = (m | k) * bytes_of(dtype);
+  double rate = 1;
+  for (int64_t bytes = 16; bytes > 1 && rows % bytes != 0; bytes /= 2) rate *= c.gemm_unaligned;
+  return rate;
 }
 
 double attention_rate(const GpuRates& gpu, int64_t length) {
