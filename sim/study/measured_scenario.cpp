@@ -335,6 +335,8 @@ class Writer {
       training("precision", "{storage: fp32, compute: bf16, reduce: bf16}");
     else
       training("precision", "{storage: fp32, compute: bf16, reduce: fp32}");
+    // Its fused cross-entropy keeps 16-bit logits; torch's, on fp32 copies, before.
+    if (month_ >= 202303) training("loss", "{float_logits: false}");
     checkpointing("full");
     training("optimizer", "{name: adamw, implementation: forloop, clip_grad_norm: 1.0}");
   }

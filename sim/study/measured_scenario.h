@@ -11,6 +11,7 @@
 //   Composer     FSDP1, GPT-2's block with biases and learned positions, Triton attention, AdamW tensor
 //                by tensor, clip 1.0; fp32 gathers under autocast (2022), bf16 gathers and reductions
 //                (until 2023-10), bf16 gathers with fp32 reductions
+//                and fused cross-entropy on 16-bit logits from 2023-03 on, torch's before
 //   fms-fsdp     FSDP1, bf16 gathers and reductions, rotate_half RoPE, FlashAttention-2
 //   others       FSDP1, fully_shard, DDP or DeepSpeed by name, PyTorch's defaults
 // Worked example: ttG-001 gives strategy fsdp2, seq_len 8192, micro_batch 1, selective_op, foreach

@@ -1,5 +1,7 @@
 #include "sim/study/step_model.h"
 
+#include <algorithm>
+
 #include "sim/base/error.h"
 #include "sim/report/timeline.h"
 
@@ -19,6 +21,15 @@ StepModel::StepModel(Scenario scenario) : scenario_(std::move(scenario)) {
 int64_t StepModel::tokens() const {
   const Training& t = scenario_.training;
   return t.micro_batch * t.grad_accum * t.forwards * t.seq_len;
+}
+
+double StepModel::memory_used() const {
+  const Gpu& gpu = scenario_.cluster.gpu;
+  Bytes peak = 0;
+  for (const MarkRow& row : laid_out_.trace.marks)
+    if (laid_out_.schedule.marks[row.mark].step == kSteps - 1)
+      peak = std::max(peak, row.allocated_peak);
+  return static_cast<double>(peak) / static_cast<double>(gpu.memory_bytes - gpu.context_bytes);
 }
 
 double StepModel::seconds(const Calibration& constants) {

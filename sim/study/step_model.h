@@ -18,6 +18,8 @@ class StepModel {
 
   const Scenario& scenario() const { return scenario_; }
   int64_t tokens() const;  // of one GPU in a step
+  // Highest live bytes of the steps over what the GPU has for tensors.
+  double memory_used() const;
 
   // With these constants in place of the scenario's own.
   double seconds(const Calibration& constants);

@@ -72,6 +72,7 @@ void predict(const MeasuredRow& row, const ValidationSplit& split, bool keep, Va
     }
     LaidOut laid = lay_out(e, scenario);
     out.predicted_s = shipped_s(laid);
+    out.memory_used = laid.model->memory_used();
     const std::vector<std::string> open = assumptions(scenario);
     out.assumed.insert(out.assumed.end(), open.begin(), open.end());
     const RowRole role = out.part.role;

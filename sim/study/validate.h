@@ -42,6 +42,7 @@ struct ValidatedRow {
   std::string gpu;
   double tokens = 0;                       // of one GPU in a step
   double measured_s = 0, predicted_s = 0;  // shipped
+  double memory_used = 0;  // highest live bytes over the GPU's
   std::optional<double> fitted_s, held_s;  // held: fitted without its source
   std::optional<double> one_step_pct;      // mean absolute
   std::optional<double> other_rows_pct;

@@ -121,6 +121,7 @@ std::string validation_json(const Validation& v) {
       row["params"] = r.row.params.value_or(0);
       row["measured"] = r.measured_s;
       row["predicted"] = r.predicted_s;
+      row["memory_used"] = r.memory_used;
       row["error_pct"] = r.error_pct();
       row["fitted_error_pct"] = optional_json(ways()[1].error(r));
       row["left_out_error_pct"] = optional_json(ways()[2].error(r));
