@@ -17,15 +17,15 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr double kFar = 100;    // the most that a resource is moved, either way
-constexpr double kNudge = .02;  // of its logarithm, for sensitivities
-constexpr int kHalvings = 40;
+constexpr double kFar = 100;                  // the most that a resource is moved, either way
+constexpr double kNudge = .02;                // of its logarithm, for sensitivities
+constexpr double kCoarse = .2, kFine = 1e-3;  // steps in logarithms
 
-struct Resource {
+struct Candidate {
   Explains what;
   std::string_view name, unit;
 };
-constexpr Resource kResources[] = {
+constexpr Candidate kCandidates[] = {
     {Explains::network, "bus bandwidth between nodes", "GB/s"},
     {Explains::node, "bus bandwidth inside a node", "GB/s"},
     {Explains::compute, "speed of all kernels", ""},
@@ -77,29 +77,30 @@ class Solver {
     return out;
   }
 
-  Explanation explain(const Resource& r) {
+  Explanation explain(const Candidate& r) {
     Explanation e;
     e.what = r.what;
     e.name = r.name;
     e.unit = r.unit;
     e.now = now_of(r.what, steps_.front().scenario.cluster);
     e.sensitivity = (mean_log(r.what, 0) - mean_log(r.what, kNudge)) / kNudge;
-    const auto n = static_cast<double>(steps_.size());
-    const std::optional<double> best = root(r.what, 0);
-    if (!best) return e;
-    e.found = true;
-    e.value = e.now * std::exp(*best);
-    const std::vector<double> at = predict(r.what, std::exp(*best));
-    double squares = 0;
+    const double best = least(r.what), edge = std::log(kFar);
+    const std::vector<double> at = predict(r.what, std::exp(best));
+    const auto n = static_cast<double>(at.size());
+    double squares = 0, bias = 0;
     for (size_t i = 0; i < at.size(); ++i) {
       const double off = std::log(at[i] / steps_[i].seconds);
       squares += off * off;
+      bias += off / n;
       e.mean_abs_error_pct += std::abs(std::exp(off) - 1) * 100 / n;
     }
-    const double spread = n > 1 ? std::sqrt(squares / (n - 1)) : 0;
-    const double u = std::max(uncertainty_, spread) / std::sqrt(n);
-    // A step that is longer than measured by u needs a slower resource.
-    const std::optional<double> slow = root(r.what, u), fast = root(r.what, -u);
+    // At an edge, or where the resource hardly matters, the best is none.
+    if (std::abs(best) > edge - 2 * kCoarse || std::abs(bias) > uncertainty_) return e;
+    e.found = true;
+    e.value = e.now * std::exp(best);
+    const double variance = std::max(uncertainty_ * uncertainty_, n > 1 ? squares / (n - 1) : 0);
+    const std::optional<double> slow = rises(r.what, best, -edge, squares + variance);
+    const std::optional<double> fast = rises(r.what, best, edge, squares + variance);
     e.low = slow ? e.now * std::exp(*slow) : 0;
     e.high = fast ? e.now * std::exp(*fast) : INFINITY;
     return e;
@@ -114,15 +115,57 @@ class Solver {
     return sum / static_cast<double>(p.size());
   }
 
-  // The logarithm of the factor at which the mean is `target`: times fall as a resource gets faster.
-  std::optional<double> root(Explains what, double target) {
-    double slow = -std::log(kFar), fast = std::log(kFar);
-    if (mean_log(what, slow) < target || mean_log(what, fast) > target) return std::nullopt;
-    for (int i = 0; i < kHalvings && fast - slow > 1e-4; ++i) {
-      const double middle = (slow + fast) / 2;
-      (mean_log(what, middle) > target ? slow : fast) = middle;
+  // Sum of squared logarithms of predicted over measured.
+  double squares(Explains what, double log_factor) {
+    const std::vector<double> p = predict(what, std::exp(log_factor));
+    double sum = 0;
+    for (size_t i = 0; i < p.size(); ++i) {
+      const double off = std::log(p[i] / steps_[i].seconds);
+      sum += off * off;
     }
-    return (slow + fast) / 2;
+    return sum;
+  }
+
+  // The logarithm of the factor with the least squares: a coarse walk, then golden sections.
+  double least(Explains what) {
+    const double edge = std::log(kFar);
+    double best = 0, lowest = squares(what, 0);
+    for (double x = -edge; x <= edge; x += kCoarse)
+      if (const double here = squares(what, x); here < lowest) {
+        lowest = here;
+        best = x;
+      }
+    constexpr double kGolden = .6180339887498949;
+    double a = best - kCoarse, b = best + kCoarse;
+    double left = b - kGolden * (b - a), right = a + kGolden * (b - a);
+    double at_left = squares(what, left), at_right = squares(what, right);
+    while (b - a > kFine) {
+      if (at_left < at_right) {
+        b = right;
+        right = left;
+        at_right = at_left;
+        left = b - kGolden * (b - a);
+        at_left = squares(what, left);
+      } else {
+        a = left;
+        left = right;
+        at_left = at_right;
+        right = a + kGolden * (b - a);
+        at_right = squares(what, right);
+      }
+    }
+    return (a + b) / 2;
+  }
+
+  // Where the squares have risen to `level` on the way from the best to the edge.
+  std::optional<double> rises(Explains what, double best, double edge, double level) {
+    if (squares(what, edge) < level) return std::nullopt;
+    double inside = best, outside = edge;
+    while (std::abs(outside - inside) > kFine) {
+      const double middle = (inside + outside) / 2;
+      (squares(what, middle) < level ? inside : outside) = middle;
+    }
+    return (inside + outside) / 2;
   }
 
   std::vector<MeasuredStep>& steps_;
@@ -143,7 +186,7 @@ Diagnosis diagnose(std::vector<MeasuredStep> steps, double uncertainty, int thre
   const bool network = std::any_of(steps.begin(), steps.end(), [](const MeasuredStep& s) {
     return s.scenario.cluster.nodes > 1;
   });
-  for (const Resource& r : kResources) {
+  for (const Candidate& r : kCandidates) {
     const bool link = r.what == Explains::network || r.what == Explains::node;
     if (r.what == Explains::network && !network) continue;
     if (link && now_of(r.what, steps.front().scenario.cluster) <= 0) continue;

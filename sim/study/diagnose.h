@@ -9,9 +9,9 @@
 // sensitivity: percent of the step per percent of the resource's speed; the largest one binds.
 // Several runs on one machine (rows of a table) share one value: the one with the least squared
 // logarithms of predicted over measured.
-// The uncertainty is the range of values that the time's own range gives: measured x (1 +- u), u from
-// noise and the model's error (4 % where nothing else is said: the spread of one source in `validate`);
-// for n rows u/sqrt(n), and not less than what their disagreement says.
+// The uncertainty is the range in which the squares rise by no more than one variance: that of one time
+// against the model (4 % where nothing else is said: the spread of one source in `validate`), or that
+// of the rows' own disagreement where it is larger.
 // Worked example: FSDP1's Llama-2 rows of the YaFSDP table (A100, network not stated) are explained by
 // a bus bandwidth of about 55 GB/s a GPU.
 #pragma once

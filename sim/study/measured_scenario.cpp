@@ -218,14 +218,12 @@ class Writer {
 
   void llama(std::string_view norm, std::string_view rope, bool repeat_kv) {
     const bool qwen3 = has(r_.model, "qwen3");
-    // torchtitan took d_model / heads for Qwen3-32B, whose heads have 128 elements.
     model_ = fmt::format(
         "model_type: {}, vocab_size: {}, hidden_size: {}, intermediate_size: {}, "
         "num_hidden_layers: {}, num_attention_heads: {}, num_key_value_heads: {}, {}norm: {}, "
         "rope: {}, repeat_kv: {}",
         qwen3 ? "qwen3" : "llama", *r_.vocab, *r_.hidden, *r_.ffn, *r_.layers, *r_.heads,
-        r_.kv_heads.value_or(*r_.heads),
-        qwen3 && !has(r_.framework, "torchtitan") ? "head_dim: 128, " : "", norm, rope,
+        r_.kv_heads.value_or(*r_.heads), qwen3 ? "head_dim: 128, " : "", norm, qwen3 ? "hf" : rope,
         repeat_kv && r_.kv_heads && *r_.kv_heads != *r_.heads ? "true" : "false");
   }
 
