@@ -262,6 +262,10 @@ class Writer {
       mode = "none";
     else if (c == "full")
       mode = "full";
+    else if (const auto every = some_layers(c); every && *every > 0)
+      mode = fmt::format("every_k, every: {}", *every);
+    else if (every)
+      return leave_out(fmt::format("checkpointing of {} is no even choice", c));
     else if (has(c, "(op)"))
       mode = "selective_op";
     else if (has(c, "layer") || has(c, "every 2nd"))

@@ -1,0 +1,158 @@
+// Rows of measured_training.csv as scenarios, and the scores; expected values are the rows' own and
+// hand computations.
+#include "sim/study/validate.h"
+
+#include <gtest/gtest.h>
+
+#include "sim/config/scenario.h"
+#include "sim/study/diagnose.h"
+#include "sim/study/step_model.h"
+
+namespace shardsim {
+namespace {
+
+MeasuredRow torchtitan() {
+  MeasuredRow r;
+  r.id = "ttG-001";
+  r.source = "torchtitan";
+  r.gpu = "H100-95GB";
+  r.framework = "torchtitan + PyTorch FSDP2";
+  r.date = "2025-02-05";
+  r.model = "llama3-8b";
+  r.gpus = 8;
+  r.layers = 32;
+  r.hidden = 4096;
+  r.heads = 32;
+  r.kv_heads = 8;
+  r.ffn = 14336;
+  r.vocab = 128256;
+  r.seq_len = 8192;
+  r.micro_batch = 1;
+  r.grad_accum = 1;
+  r.strategy = "full_shard";
+  r.reshard = "default";
+  r.checkpointing = "selective (op)";
+  r.compile = "false";
+  r.tokens_per_s = 5605;
+  r.tier = "A";
+  return r;
+}
+
+TEST(MeasuredScenario, TorchtitanOfFebruary2025) {
+  const ExpressedRow e = express(torchtitan());
+  ASSERT_EQ(e.left_out, "");
+  const Scenario s = parse_scenario(e.yaml, "row");
+  EXPECT_EQ(s.cluster.gpu.name, "h100-sxm5-96gb");
+  EXPECT_EQ(s.training.strategy, Strategy::fsdp2);
+  EXPECT_EQ(s.training.checkpointing.mode, Checkpointing::Mode::selective_op);
+  EXPECT_EQ(s.training.attention_backend, AttentionBackend::fa2);
+  EXPECT_EQ(s.training.optimizer.implementation, Optimizer::Implementation::foreach);
+  EXPECT_EQ(s.model.norm, NormForm::hf);
+  EXPECT_TRUE(s.model.repeat_kv);
+  // The last block is kept until 2025-07-28.
+  ASSERT_EQ(s.training.fsdp2.overrides.size(), 1u);
+  EXPECT_EQ(s.training.fsdp2.overrides[0].pattern, "model.layers.31");
+}
+
+TEST(MeasuredScenario, TheDateChangesTheProgram) {
+  MeasuredRow r = torchtitan();
+  r.date = "2025-11-15";
+  const Scenario s = parse_scenario(express(r).yaml, "row");
+  EXPECT_EQ(s.training.attention_backend, AttentionBackend::cudnn);
+  EXPECT_EQ(s.training.optimizer.implementation, Optimizer::Implementation::fused);
+  EXPECT_EQ(s.model.norm, NormForm::fused);
+  EXPECT_TRUE(s.training.wrap.embedding);
+  EXPECT_TRUE(s.training.fsdp2.overrides.empty());
+}
+
+TEST(MeasuredScenario, WhatCannotBeSaidIsLeftOutWithItsReason) {
+  const auto why = [](auto change) {
+    MeasuredRow r = torchtitan();
+    change(r);
+    return express(r).left_out;
+  };
+  EXPECT_EQ(why([](MeasuredRow& r) { r.tensor = 8; }),
+            "tensor, pipeline and context parallelism are not played");
+  EXPECT_EQ(why([](MeasuredRow& r) { r.compute_dtype = "fp8 rowwise"; }), "fp8 is not played");
+  EXPECT_EQ(why([](MeasuredRow& r) { r.gpu = "TPUv5"; }), "no catalogue entry for GPU TPUv5");
+  EXPECT_EQ(why([](MeasuredRow& r) { r.micro_batch.reset(); }), "micro_batch is not stated");
+  EXPECT_EQ(why([](MeasuredRow& r) { r.tokens_per_s.reset(); }), "no rate and no step time");
+  EXPECT_EQ(why([](MeasuredRow& r) { r.framework = "JAX"; }),
+            "framework 'JAX' is none that is known");
+  EXPECT_EQ(why([](MeasuredRow& r) { r.checkpointing = "5 of 47 layers"; }),
+            "checkpointing of 5 of 47 layers is no even choice");
+}
+
+// 100 sequences a rank in micro-batches of 32: three full ones and one of 4, an eighth of one.
+TEST(MeasuredScenario, ARaggedLastMicroBatch) {
+  MeasuredRow r = torchtitan();
+  r.micro_batch = 32;
+  r.grad_accum = 4;
+  r.global_batch_tokens = 100.0 * 8 * 8192;
+  EXPECT_DOUBLE_EQ(express(r).last_micro_batch, .125);
+  r.global_batch_tokens = 128.0 * 8 * 8192;
+  EXPECT_DOUBLE_EQ(express(r).last_micro_batch, 1);
+}
+
+// By hand: errors 1, -2, 3, -10: mean 4, bias -2, median 2.5, 90 % at position 2.7 of the sorted
+// 1 2 3 10: 3 + .7 x 7 = 7.9.
+TEST(Score, OfFourErrors) {
+  const Score s = score({1, -2, 3, -10});
+  EXPECT_EQ(s.count, 4u);
+  EXPECT_DOUBLE_EQ(s.mean_abs_pct, 4);
+  EXPECT_DOUBLE_EQ(s.bias_pct, -2);
+  EXPECT_DOUBLE_EQ(s.median_abs_pct, 2.5);
+  EXPECT_DOUBLE_EQ(s.p90_abs_pct, 7.9);
+  EXPECT_DOUBLE_EQ(s.worst_pct, -10);
+  EXPECT_EQ(score({}).count, 0u);
+}
+
+TEST(ValidationSplit, BySourceAndModelAndByNamedContradictions) {
+  const ValidationSplit split = ValidationSplit::shipped();
+  const auto role = [&](std::string id, std::string model) {
+    MeasuredRow r;
+    r.id = std::move(id);
+    r.model = std::move(model);
+    return split.part_of(r).role;
+  };
+  EXPECT_EQ(role("lf23c-020", "MPT-7b"), RowRole::fit);
+  EXPECT_EQ(role("lf23c-099", "MPT-760m"), RowRole::test);
+  EXPECT_EQ(role("lf22-001", "MosaicGPT-70b"), RowRole::apart);
+  EXPECT_EQ(role("ttJ-004", "llama3-8b"), RowRole::contradictory);
+  EXPECT_EQ(role("mine-1", "anything"), RowRole::unlisted);
+  EXPECT_THROW(ValidationSplit::parse("shardsim_validation: 1\nrow_error: .1\nshared_error: .1\n"
+                                      "constants: [{name: nonsense, sigma: .1}]\nsources: []\n",
+                                      "s.yaml"),
+               Error);
+}
+
+// A step made with half the bandwidth between nodes is explained by half of it.
+TEST(Diagnose, FindsTheBandwidthThatMadeATime) {
+  Scenario s = parse_scenario(
+      "shardsim: 1\nmodel: {model_type: llama, vocab_size: 4096, hidden_size: 2048, "
+      "intermediate_size: 8192, num_hidden_layers: 4, num_attention_heads: 16}\n"
+      "cluster: {preset: dgx-a100, nodes: 4, links: {inter: {alpha: 5 us, bus: 40 GB/s}, "
+      "rail: {alpha: 5 us, bus: 5 GB/s}}}\n"
+      "training: {strategy: fsdp2, seq_len: 1024, "
+      "precision: {storage: fp32, compute: bf16, reduce: fp32}}\n",
+      "slow.yaml");
+  StepModel m(s);
+  Cluster half = s.cluster;
+  half.inter.bus_gbps /= 2;
+  half.rail.bus_gbps /= 2;
+  const double seconds = m.seconds(calibration_of(s.cluster.gpu), half);
+  const Diagnosis d = diagnose({{"slow", s, seconds}}, .04, 1);
+  const auto network =
+      std::find_if(d.explanations.begin(), d.explanations.end(),
+                   [](const Explanation& e) { return e.what == Explains::network; });
+  ASSERT_NE(network, d.explanations.end());
+  ASSERT_TRUE(network->found);
+  EXPECT_NEAR(network->value, 20, .2);
+  EXPECT_LT(network->low, 20);
+  EXPECT_GT(network->high, 20);
+  EXPECT_EQ(d.explanations.front().what, Explains::network) << "it binds";
+  EXPECT_THROW(diagnose({}, .04, 1), Error);
+}
+
+}  // namespace
+}  // namespace shardsim
