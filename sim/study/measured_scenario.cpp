@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 
@@ -57,11 +58,22 @@ class Writer {
     if (out_.left_out.empty()) program();
     if (!out_.left_out.empty()) return out_;
     out_.yaml = fmt::format("shardsim: 1\nname: {}\nmodel: {{{}}}\ncluster: {{{}}}\ntraining:\n{}",
-                            r_.id.empty() ? "row" : r_.id, model_, cluster_, training_);
+                            name(), model_, cluster_, training_);
     return out_;
   }
 
  private:
+  // The id, where it is a plain word.
+  std::string name() const {
+    const auto plain = [](char c) {
+      return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-';
+    };
+    const bool word = !r_.id.empty() && r_.id.size() <= 100 &&
+                      std::isalpha(static_cast<unsigned char>(r_.id[0])) != 0 &&
+                      std::all_of(r_.id.begin(), r_.id.end(), plain);
+    return word ? r_.id : "row";
+  }
+
   void leave_out(std::string why) {
     if (out_.left_out.empty()) out_.left_out = std::move(why);
   }
