@@ -61,6 +61,8 @@ int run(int argc, char** argv) {
       "  shardsim layout scenarios/llama3-8b-fsdp2-h100x8.yaml --svg layout.svg\n"
       "  shardsim list models\n"
       "  shardsim conform tests/recordings\n"
+      "  shardsim validate tests/validation/steps.csv\n"
+      "  shardsim diagnose scenarios/llama3-8b-fsdp2-h100x8.yaml --measured '1.3 s'\n"
       "Exit codes: 0 done, 1 a mistake in the input, 2 a check failed, 3 no such device, "
       "130 interrupted.");
   add_run(app, context);
