@@ -143,7 +143,8 @@ def main():
     data = json.loads(run.stdout)
     rows = [r for r in data["rows"] if r["left_out"] is None]
     judged = [r for r in rows if r["role"] in ("fit", "test")]
-    ways = {"shipped": "shipped constants", "fitted": "constants fitted on the rows of role fit",
+    ways = {"shipped": "shipped constants", "calibrated": "shipped constants, its source's factor",
+            "fitted": "constants fitted on the rows of role fit",
             "left_out": "its source left out of the fit", "one_step": "after one calibrated step",
             "other_rows": "after its unit's other rows"}
     out = ["# Step times against published runs\n",

@@ -13,7 +13,7 @@ namespace shardsim {
 namespace {
 
 struct ValidateCommand {
-  std::string file, split, show;
+  std::string file, split, show, learn;
   int threads = 0;
   bool verbose = false, no_fit = false;
 };
@@ -42,6 +42,7 @@ std::string scenario_of(const CsvTable& table, const std::string& id) {
 
 int validate(const ValidateCommand& options, const Context& context) {
   refuse_overwrite(context, options.file);
+  refuse_overwrite("--learn", options.learn, options.file);
   const CsvTable table = load_csv(options.file);
   if (is_kernel_table(table)) return report_kernels(table, context);
   if (!is_training_table(table))
@@ -57,7 +58,9 @@ int validate(const ValidateCommand& options, const Context& context) {
   ValidateOptions o;
   o.threads = options.threads;
   o.fit = !options.no_fit;
-  write_output(context, written(validate_training(table, split, o), options, context.format));
+  const Validation v = validate_training(table, split, o);
+  if (!options.learn.empty()) write_file(context, options.learn, learn_factors(v, split).yaml());
+  write_output(context, written(v, options, context.format));
   return kOk;
 }
 
@@ -71,6 +74,8 @@ void add_validate(CLI::App& app, Context& context) {
   command->add_option("--split", options->split,
                       "Which rows are fitted, which kept apart (default: the shipped split)");
   command->add_option("--scenario", options->show, "Prints the scenario of this row and ends");
+  command->add_option("--learn", options->learn,
+                      "Writes each source's factor of predicted time to this file");
   command->add_flag("--no-fit", options->no_fit, "Only predicts, with the shipped constants");
   command->add_flag("--verbose", options->verbose, "Every row and every pair");
   command->add_option("-j", options->threads, "Threads (default: all cores)")

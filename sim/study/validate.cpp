@@ -234,16 +234,31 @@ Score score(std::vector<double> errors) {
 Validation validate_training(const CsvTable& table, const ValidationSplit& split,
                              const ValidateOptions& options) {
   const int threads = threads_or_all(options.threads);
+  const SourceFactors factors = SourceFactors::shipped();
   const std::vector<MeasuredRow> rows = measured_rows(table);
   Validation v;
   v.rows.resize(rows.size());
   std::vector<LaidOut> laid(rows.size());
   parallel_for(rows.size(), threads,
                [&](size_t i) { predict(rows[i], split, options.fit, v.rows[i], laid[i]); });
+  for (ValidatedRow& r : v.rows)
+    if (r.left_out.empty())
+      if (const SourceFactor* f = factors.find(r.unit)) r.calibrated_s = r.predicted_s / f->factor;
   if (options.fit) experiments(split, threads, laid, v);
   after_calibration(v.rows);
   v.pairs = pairs_of(v.rows);
   return v;
+}
+
+SourceFactors learn_factors(const Validation& v, const ValidationSplit& split) {
+  std::map<std::string, std::vector<double>> units;
+  for (const ValidatedRow& r : v.rows)
+    if (r.left_out.empty() && r.part.role != RowRole::contradictory &&
+        r.part.role != RowRole::unlisted)
+      units[r.unit].push_back(std::log(r.predicted_s / r.measured_s));
+  SourceFactors out;
+  for (auto& [unit, ratios] : units) out.learn(unit, std::move(ratios), split.noise());
+  return out;
 }
 
 }  // namespace shardsim

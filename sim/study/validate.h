@@ -2,6 +2,7 @@
 // each other has its reason; where the table has rows that the split fits, what the model is worth is
 // measured too:
 //   shipped      with the shipped constants
+//   calibrated   the same times the factor of the row's source, where one is known
 //   fitted       with constants fitted on the rows of role fit
 //   left_out     a source predicted by constants that were fitted without it, structural ones among
 //                them (every constant of the split is fitted again)
@@ -21,6 +22,7 @@
 
 #include "sim/study/measured_row.h"
 #include "sim/study/measured_scenario.h"
+#include "sim/study/source_factors.h"
 #include "sim/study/validation_split.h"
 
 namespace shardsim {
@@ -42,12 +44,14 @@ struct ValidatedRow {
   std::string gpu;
   double tokens = 0;                       // of one GPU in a step
   double measured_s = 0, predicted_s = 0;  // shipped
-  double memory_used = 0;  // highest live bytes over the GPU's
+  double memory_used = 0;                  // highest live bytes over the GPU's
   std::optional<double> fitted_s, held_s;  // held: fitted without its source
-  std::optional<double> one_step_pct;      // mean absolute
+  std::optional<double> calibrated_s;
+  std::optional<double> one_step_pct;  // mean absolute
   std::optional<double> other_rows_pct;
 
   double error_pct() const { return (predicted_s / measured_s - 1) * 100; }
+  double calibrated_pct() const { return (*calibrated_s / measured_s - 1) * 100; }
   double fitted_pct() const { return (*fitted_s / measured_s - 1) * 100; }
   double held_pct() const { return (*held_s / measured_s - 1) * 100; }
   // What stands for the model where several do.
@@ -79,6 +83,9 @@ struct ValidateOptions {
 
 Validation validate_training(const CsvTable& table, const ValidationSplit& split,
                              const ValidateOptions& options);
+
+// What the shipped constants leave of each unit's rows.
+SourceFactors learn_factors(const Validation& v, const ValidationSplit& split);
 
 std::string validation_json(const Validation& v);
 std::string validation_table(const Validation& v, bool verbose);

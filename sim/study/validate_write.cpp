@@ -22,6 +22,10 @@ const std::vector<Way>& ways() {
   static const std::vector<Way> all{
       {"shipped", "shipped constants",
        [](const ValidatedRow& r) { return std::optional(r.error_pct()); }},
+      {"calibrated", "shipped, its source's factor",
+       [](const ValidatedRow& r) {
+         return r.calibrated_s ? std::optional(r.calibrated_pct()) : std::nullopt;
+       }},
       {"fitted", "fitted on the rows of role fit",
        [](const ValidatedRow& r) {
          return r.fitted_s ? std::optional(r.fitted_pct()) : std::nullopt;
@@ -123,8 +127,9 @@ std::string validation_json(const Validation& v) {
       row["predicted"] = r.predicted_s;
       row["memory_used"] = r.memory_used;
       row["error_pct"] = r.error_pct();
-      row["fitted_error_pct"] = optional_json(ways()[1].error(r));
-      row["left_out_error_pct"] = optional_json(ways()[2].error(r));
+      row["calibrated_error_pct"] = optional_json(ways()[1].error(r));
+      row["fitted_error_pct"] = optional_json(ways()[2].error(r));
+      row["left_out_error_pct"] = optional_json(ways()[3].error(r));
       row["one_step_error_pct"] = optional_json(r.one_step_pct);
       row["other_rows_error_pct"] = optional_json(r.other_rows_pct);
       row["assumed"] = r.assumed;
@@ -184,8 +189,8 @@ std::string validation_table(const Validation& v, bool verbose) {
     const Choose mine = [&](const ValidatedRow& r) { return r.group == g; };
     const Score s = score_of(v, ways()[0], mine);
     fmt::format_to(add, "{:8} {:4}   {}{}{}\n", g, s.count, score_cells(s),
-                   score_cells(score_of(v, ways()[2], mine)),
-                   score_cells(score_of(v, ways()[4], mine)));
+                   score_cells(score_of(v, ways()[3], mine)),
+                   score_cells(score_of(v, ways()[5], mine)));
   }
   if (!v.constants.empty()) {
     fmt::format_to(add,
@@ -230,7 +235,8 @@ std::string validation_table(const Validation& v, bool verbose) {
 
 std::string validation_csv(const Validation& v) {
   std::string out =
-      "id,group,role,gpu,measured_s,predicted_s,error_pct,fitted_error_pct,left_out_error_pct,"
+      "id,group,role,gpu,measured_s,predicted_s,error_pct,calibrated_error_pct,fitted_error_pct,"
+      "left_out_error_pct,"
       "other_rows_error_pct,left_out\n";
   const auto cell = [](const std::optional<double>& x) {
     return x ? fmt::format("{:.4f}", *x) : std::string();
@@ -240,12 +246,13 @@ std::string validation_csv(const Validation& v) {
     for (size_t i = why.find('"'); i != std::string::npos; i = why.find('"', i + 2))
       why.insert(i, 1, '"');
     if (!r.left_out.empty())
-      out += fmt::format("{},{},{},,,,,,,,\"{}\"\n", r.row.id, r.group, name_of(r.part.role), why);
+      out += fmt::format("{},{},{},,,,,,,,,\"{}\"\n", r.row.id, r.group, name_of(r.part.role), why);
     else
       out +=
-          fmt::format("{},{},{},{},{:.6f},{:.6f},{:.4f},{},{},{},\n", r.row.id, r.group,
+          fmt::format("{},{},{},{},{:.6f},{:.6f},{:.4f},{},{},{},{},\n", r.row.id, r.group,
                       name_of(r.part.role), r.gpu, r.measured_s, r.predicted_s, r.error_pct(),
-                      cell(ways()[1].error(r)), cell(ways()[2].error(r)), cell(r.other_rows_pct));
+                      cell(ways()[1].error(r)), cell(ways()[2].error(r)), cell(ways()[3].error(r)),
+                      cell(r.other_rows_pct));
   }
   return out;
 }
