@@ -36,10 +36,15 @@ constexpr Candidate kCandidates[] = {
 void speed_up(Explains what, double factor, Calibration& c, Cluster& cluster) {
   switch (what) {
     case Explains::network:
+      // Stated links are rings of that bandwidth, whatever NCCL was measured at elsewhere.
+      cluster.inter.given = cluster.rail.given = true;
       cluster.inter.bus_gbps *= factor;
       cluster.rail.bus_gbps *= factor;
       break;
-    case Explains::node: cluster.intra.bus_gbps *= factor; break;
+    case Explains::node:
+      cluster.intra.given = true;
+      cluster.intra.bus_gbps *= factor;
+      break;
     case Explains::compute:
       c.gemm_efficiency *= factor;
       c.thin_gemm_efficiency *= factor;

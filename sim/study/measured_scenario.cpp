@@ -154,23 +154,18 @@ class Writer {
   // The links between nodes, where the row states a network; the preset's otherwise.
   std::string network(bool ampere) {
     const std::string& text = r_.interconnect;
-    // Nine tenths of a node's line rate, as found on 4x100 and 8x100 Gb/s RoCE nodes.
-    const auto node = [&](double gbits, double alpha) {
-      const double bus = .9 * gbits / 8;
-      return fmt::format(
-          ", links: {{inter: {{alpha: {} us, bus: {} GB/s}}, "
-          "rail: {{alpha: {} us, bus: {} GB/s}}}}",
-          alpha, bus, alpha, bus / 8);
+    const auto node = [](int count, int gbits) {
+      return fmt::format(", nics: {{count: {}, rate: {} Gb/s}}", count, gbits);
     };
-    if (has(text, "400 Gbps node")) return node(400, 7.6);
-    if (has(text, "800 Gbps node")) return node(800, 7.6);
-    if (has(text, "1600 Gbps")) return node(1600, 4.9);
+    if (has(text, "400 Gbps node")) return node(4, 100);
+    if (has(text, "800 Gbps node")) return node(8, 100);
+    if (has(text, "1600 Gbps")) return node(8, 200);
     if (has(text, "400 Gb/s per GPU") || has(text, "400 Gb/s CX-7")) return "";
     if (has(text, "HDR 200")) return "";
     if (text.empty() || text == "NVLink" || has(text, "DGX H100")) {
       if (has(r_.framework, "Composer") && ampere) {
         assume("RoCE of 1600 Gb/s a node between nodes");
-        return node(1600, 4.9);
+        return node(8, 200);
       }
       assume(fmt::format("{} between nodes", ampere ? "8 x 200 Gb/s" : "8 x 400 Gb/s"));
       return "";
