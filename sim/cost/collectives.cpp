@@ -236,11 +236,14 @@ CollectiveCost collective_cost(const Cluster& cluster, const Calibration& calibr
   const bool padded = model.pad_to_16 && moves_parts(work.kind);
   const Bytes bytes = padded ? padded_to_16(work.bytes, comm.size) : work.bytes;
   cost = priced(cluster, comm, work, bytes, model, calibration);
-  // A measured sweep has whatever its own sizes cost.
+  // A measured sweep has whatever its own sizes cost. What gets slower is the copy by the SMs, which a
+  // network that is slower still hides.
   if (moves_parts(work.kind) && bytes % (comm.size * kPack) != 0 && !cost.from_table &&
-      cost.protocol != NcclProtocol::ll) {
+      cost.protocol != NcclProtocol::ll && cluster.intra.bus_gbps > 0) {
     const double p = work.kind == WorkKind::AllGather ? kUnalignedGather : kUnalignedScatter;
-    cost.us += (p - 1) * (cost.us - cost.latency_us);
+    const double copied = ring_share(work.kind, comm.size) * static_cast<double>(bytes) * p /
+                          (cluster.intra.bus_gbps * 1e3);
+    cost.us = std::max(cost.us, cost.latency_us + copied);
   }
   const Placement p = placement_of(cluster.network, cluster.gpus_per_node, comm.size, comm.stride);
   const double wire = ring_share(work.kind, comm.size) * static_cast<double>(bytes);

@@ -12,8 +12,9 @@
 //               each of k nodes, one after the other; twice that for an all-reduce
 //   table       the user's sweep
 // Beyond a pod the network's part is multiplied by the oversubscription. Gathers and scatters whose
-// part of a rank is no multiple of 16 bytes are copied without 16-byte packs: bandwidth / 3.5 and / 1.5
-// (Horovod PR 3727, pytorch/pytorch#195450; to be calibrated), not by LL.
+// part of a rank is no multiple of 16 bytes are copied without 16-byte packs, at 1/3.5 and 1/1.5 of the
+// rate inside a node (Horovod PR 3727, pytorch/pytorch#195450; to be calibrated), not by LL; a network
+// that is slower than that hides it.
 //
 // Worked number: the gather of a Llama-3-8B block (436,224,000 bytes) over 8 H100: as a ring 1,113.2
 // us; automatic 1,121.2 us, Ring/Simple on 24 channels, as many thread blocks.
