@@ -3,6 +3,7 @@
 
 #include <ctime>
 #include <memory>
+#include <utility>
 
 #include "sim/base/error.h"
 #include "sim/base/spelling.h"
@@ -10,6 +11,7 @@
 #include "sim/cluster/catalogue.h"
 #include "sim/study/calibrate.h"
 #include "sim/study/calibrate_links.h"
+#include "sim/study/calibrate_steps.h"
 
 namespace shardsim {
 namespace {
@@ -26,24 +28,34 @@ std::string today() {
   return std::string(text, std::strftime(text, sizeof text, "%Y-%m-%d", &day));
 }
 
-CalibrationFile calibrated(const CsvTable& table, const CalibrateOptions& options,
-                           const std::string& system) {
+CalibrationFile calibrated(const CsvTable& table, const CalibrateCommand& command,
+                           CalibrateOptions options) {
+  const auto refuse = [&](const char* option, const std::string& given, const char* why) {
+    if (!given.empty()) throw Error(fmt::format("{}: {}", option, why), {table.file});
+  };
   if (is_kernel_table(table)) {
-    if (!system.empty()) throw Error("--system: a table of kernels has no systems", {table.file});
+    refuse("--system", command.system, "a table of kernels has no systems");
+    if (!command.split.empty()) options.split = load_kernel_split(command.split);
     return calibrate_kernels(table, options);
   }
+  if (is_training_table(table)) {
+    refuse("--system", command.system, "constants are of a GPU");
+    return calibrate_steps(
+        table, options,
+        command.split.empty() ? ValidationSplit::shipped() : ValidationSplit::load(command.split));
+  }
   if (is_nccl_table(table)) {
-    for (const auto& [option, given] : {std::pair{"--gpu", !options.gpu.empty()},
-                                        std::pair{"--split", options.split.has_value()}})
-      if (given) throw Error(fmt::format("{}: links are of a system", option), {table.file});
-    CalibrationFile file = fit_links(table, system);
+    refuse("--gpu", command.gpu, "links are of a system");
+    refuse("--split", command.split, "links are of a system");
+    CalibrationFile file = fit_links(table, command.system);
     file.date = options.date;
     if (!options.name.empty()) file.name = options.name;
     return file;
   }
   throw Error("no constants can be fitted on a table of this kind", {table.file, 1, 0},
               "kernels have the columns kind, gpu, dtype, M, N, K, shape, time_us; nccl-tests "
-              "gpu, system, nodes, gpus, collective, bytes, time_us");
+              "gpu, system, nodes, gpus, collective, bytes, time_us; measured steps id, gpu, "
+              "n_gpus, model, seq_len, micro_batch, strategy, ...");
 }
 
 int calibrate(const CalibrateCommand& command, const Context& context) {
@@ -60,9 +72,8 @@ int calibrate(const CalibrateCommand& command, const Context& context) {
                 spelling_hint(command.gpu, names, "GPUs"));
   }
   options.name = command.name;
-  if (!command.split.empty()) options.split = load_kernel_split(command.split);
   const CsvTable table = load_csv(command.table);
-  const CalibrationFile file = calibrated(table, options, command.system);
+  const CalibrationFile file = calibrated(table, command, std::move(options));
   const std::string text = calibration_yaml(file);
   if (command.output.empty())
     write_output(context, text);
@@ -77,11 +88,16 @@ void add_calibrate(CLI::App& app, Context& context) {
   auto options = std::make_shared<CalibrateCommand>();
   CLI::App* command = app.add_subcommand(
       "calibrate", "Fits constants of a GPU or of links to a table of measurements");
-  command->add_option("table", options->table, "A table (CSV): kernels or nccl-tests")->required();
+  command
+      ->add_option("table", options->table, "A table (CSV): kernels, nccl-tests or measured steps")
+      ->required();
   command->add_option("--gpu", options->gpu, "The GPU whose rows are used (default: the only one)");
   command->add_option("--system", options->system,
                       "The system whose rows of nccl-tests are used (default: the only one)");
-  command->add_option("--split", options->split, "Which sources are fitted (YAML; default: all)")
+  command
+      ->add_option(
+          "--split", options->split,
+          "Which sources are fitted (YAML; default: of kernels all, of steps the shipped one)")
       ->type_name("FILE");
   command->add_option("--name", options->name, "Name of the calibration");
   command->add_option("--date", options->date, "Its day, 2026-11-30 (default: today)");
@@ -90,7 +106,8 @@ void add_calibrate(CLI::App& app, Context& context) {
   command->footer(
       "Examples:\n"
       "  shardsim calibrate kernels.csv --gpu h100-sxm5-80gb -o h100-kernel.yaml\n"
-      "  shardsim calibrate nccl_tests.csv --system 'AWS p5.48xlarge' -o links.yaml");
+      "  shardsim calibrate nccl_tests.csv --system 'AWS p5.48xlarge' -o links.yaml\n"
+      "  shardsim calibrate measured_training.csv --gpu a100-sxm4-80gb -o a100.yaml");
   command->callback([options, &context] {
     context.run = [options, &context] { return calibrate(*options, context); };
   });

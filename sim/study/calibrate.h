@@ -1,8 +1,7 @@
 // What `shardsim calibrate` makes of tables: from benchmarks of kernels a calibration at level kernel,
-// from nccl-tests the links of a system. (Constants in a training step are fitted on step times: that is
-// sim/study/fit.h, by way of `calibrate` on a table of measured steps.)
-// Worked example: two rows of an 8-rank all-gather that follow 7 x 5 us + 7/8 S / 354 GB/s give back
-// alpha 5 and bus 354.
+// from nccl-tests the links of a system (calibrate_links.h), from measured steps one at level sustained
+// (calibrate_steps.h).
+// Worked example: vidur's Llama-2-7b rows of an A40 become "a40-kernel", its vec .8501 of 696 GB/s.
 #pragma once
 
 #include <string>
