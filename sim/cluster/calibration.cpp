@@ -41,7 +41,17 @@ constexpr ConstantInfo kConstants[] = {
     {"collective_latency", &C::collective_latency, .01, 100, "of the model's latencies"},
     {"collective_bandwidth", &C::collective_bandwidth, .01, 100, "of the model's bandwidths"},
     {"sm_steal", &C::sm_steal, 0, 8, "SMs that a collective's thread block costs a product"},
-    {"host_call_us", &C::host_call_us, 0, 1e5, "of each host call"},
+    {"host_launch_us", &C::host_launch_us, 0, 1e5, "of the host, for each launch"},
+    {"host_operator_us", &C::host_operator_us, 0, 1e5, "of the host, for each operator call"},
+    {"host_collective_us", &C::host_collective_us, 0, 1e6, "a gather or scatter with its hooks"},
+    {"host_product_operators", &C::host_product_operators, 0, 1e3, "operator calls of a product"},
+    {"host_fused_operators", &C::host_fused_operators, 0, 1e3, "of an Inductor kernel"},
+    {"host_parameter_operators", &C::host_parameter_operators, 0, 1e3, "of a gathered parameter"},
+    {"host_recompute", &C::host_recompute, 0, 100, "what recomputation makes of an operator call"},
+    {"host_reduction_us", &C::host_reduction_us, 0, 1e6, "a collective without a wrapper's hooks"},
+    {"host_malloc_us", &C::host_malloc_us, 0, 1e6, "a cudaMalloc"},
+    {"host_call_us", &C::host_call_us, 0, 1e5, "a record, wait or synchronization"},
+    {"scale_tax", &C::scale_tax, 0, 1, "what each doubling of ranks beyond 8 adds, over nodes"},
 };
 
 constexpr double kHopperBf16Tflops = 989;

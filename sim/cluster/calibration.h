@@ -77,11 +77,28 @@ struct Calibration {
   // 7.0, 6.6, 6.4 and 6.3 % on 63 step times.
   double sm_steal = 2;
 
-  // One host call. Eager PyTorch with FSDP costs the host 6 us a launch, 14.6 us an operator call
-  // and 466 us a collective (solved from two MiniTrainBench rows on A100, which predicts three others
-  // within 5, -32 and -29 %); with 3.27 operator calls a launch that is 54 us a launch, and a
-  // collective with its copies, records and waits is 10 host calls.
-  double host_call_us = 45.0;
+  // The host, in eager PyTorch (sim/cost/host.h). A launch and an operator call, views and autograd
+  // included; a gather or scatter with the hooks, records and waits of its wrapper: solved from two
+  // MiniTrainBench rows (FSDP1, 8 A100).
+  double host_launch_us = 6;
+  double host_operator_us = 14.6;
+  double host_collective_us = 466;
+  // Operator calls of a product, all others one: 3.27 a launch on average over its 6-layer model.
+  double host_product_operators = 8.6;
+  double host_fused_operators = .5;  // of an Inductor kernel's launch (assumed)
+  double host_parameter_operators =
+      4;  // of each parameter of a gather; the same source's FSDP1 rows
+  // What recomputation makes of an operator call (saved tensors' hooks, random number generators'
+  // states): the same source's rows with and without it differ by 1.5 to 3 ms a block.
+  double host_recompute = 3;
+  double host_reduction_us =
+      60;                      // a collective that no wrapper's hooks surround, as DDP's (assumed)
+  double host_malloc_us = 45;  // assumed
+  double host_call_us = 1;     // a record, wait or synchronization (assumed)
+
+  // Ranks beyond 8 on several nodes: what each doubling adds to a step, stragglers and contention
+  // together; .045 / 4, set by hand on llm-foundry 8 to 64 and 128 to 512 GPUs.
+  double scale_tax = .01125;
 };
 
 // A constant's name, and what may stand in a file.

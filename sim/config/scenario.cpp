@@ -40,10 +40,23 @@ void read_collectives(const Map& map, CollectiveModel& model, const std::string&
   }
 }
 
+Jitter read_jitter(const Value& value) {
+  Jitter jitter;
+  const Map map(value, {"rank_sigma", "kernel_sigma", "seed"});
+  if (const std::optional<Value> v = map.find("rank_sigma"))
+    jitter.rank_sigma = v->decimal(0, 1, "standard deviation of the log of a rank's speed");
+  if (const std::optional<Value> v = map.find("kernel_sigma"))
+    jitter.kernel_sigma = v->decimal(0, 1, "standard deviation of the log of a kernel's time");
+  if (const std::optional<Value> v = map.find("seed"))
+    jitter.seed = static_cast<uint64_t>(v->whole(0, 1'000'000'000, "of the kernels' factors"));
+  return jitter;
+}
+
 CostChoice read_cost(const Value& value, const std::string& file, std::string_view gpu) {
   CostChoice cost;
-  const Map map(value, {"model", "calibration", "sharing", "collectives", "nccl", "nccl_table",
-                        "pad_to_16", "kernel_us", "gemm_tflops", "bus_gbps", "host_us"});
+  const Map map(value,
+                {"model", "calibration", "sharing", "scale_tax", "jitter", "collectives", "nccl",
+                 "nccl_table", "pad_to_16", "kernel_us", "gemm_tflops", "bus_gbps", "host_us"});
   cost.model = map.at("model").choice<CostChoice::Model>(
       {{"roofline", CostChoice::Model::roofline}, {"flat", CostChoice::Model::flat}});
   if (cost.model == CostChoice::Model::roofline) {
@@ -51,13 +64,20 @@ CostChoice read_cost(const Value& value, const std::string& file, std::string_vi
       if (map.has(key)) map.fail_key(key, "only model flat has this key");
     if (const std::optional<Value> v = map.find("sharing"))
       cost.sharing = v->choice<bool>({{"on", true}, {"off", false}});
+    if (const std::optional<Value> v = map.find("scale_tax")) {
+      if (v->is_word("off"))
+        cost.scale_tax = 0;
+      else if (!v->is_word("on"))
+        cost.scale_tax = v->decimal(0, 1, "on, off, or what each doubling of ranks beyond 8 adds");
+    }
+    if (const std::optional<Value> v = map.find("jitter")) cost.jitter = read_jitter(*v);
     read_collectives(map, cost.collectives, file);
     if (const std::optional<Value> v = map.find("calibration"))
       cost.calibration = read_scenario_calibration(*v, gpu);
     return cost;
   }
-  for (std::string_view key :
-       {"calibration", "sharing", "collectives", "nccl", "nccl_table", "pad_to_16"})
+  for (std::string_view key : {"calibration", "sharing", "scale_tax", "jitter", "collectives",
+                               "nccl", "nccl_table", "pad_to_16"})
     if (map.has(key)) map.fail_key(key, "only model roofline has this key");
   if (const std::optional<Value> v = map.find("kernel_us"))
     cost.flat.kernel_us = v->quantity(Dimension::time, 0, 1e6, "time of one kernel");

@@ -3,6 +3,7 @@
 #include "sim/base/error.h"
 #include "sim/cost/collectives.h"
 #include "sim/cost/demand.h"
+#include "sim/cost/host.h"
 #include "sim/cost/kernels.h"
 
 namespace shardsim {
@@ -28,9 +29,7 @@ CostTable roofline_costs(const Cluster& cluster, const Calibration& calibration,
     }
   }
   table.sharing = {static_cast<double>(cluster.gpu.sms), calibration.sm_steal};
-  const Time call = Time::from_us(calibration.host_call_us);
-  table.host = HostCosts::every(call);
-  table.launch.assign(schedule.works.size(), call);
+  add_host_costs(calibration, schedule, table);
   return table;
 }
 

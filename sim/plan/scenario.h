@@ -363,10 +363,18 @@ struct FlatCost {
   double host_us = 0;
 };
 
+// Ranks and kernels that are not alike (sim/cost/stragglers.h).
+struct Jitter {
+  double rank_sigma = 0, kernel_sigma = 0;
+  uint64_t seed = 0;
+};
+
 struct CostChoice {
   enum class Model : uint8_t { roofline, flat } model = Model::roofline;
   FlatCost flat;
   CollectiveModel collectives;
+  std::optional<double> scale_tax;  // of a doubling of ranks; none: the calibration's
+  Jitter jitter;
   bool sharing = true;  // roofline: links, memory and SMs are shared by what is in flight
   std::optional<Calibration> calibration;  // none: what is known of the GPU's generation
 };

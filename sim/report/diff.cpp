@@ -272,6 +272,10 @@ void add_summary(Diff& d, const Two<const DiffSide*>& sides) {
       timed([&](const StepReport& r) { return seconds(r.steady.comm_busy); }));
   add(K::time, "exposed_comm_s", "exposed comm",
       timed([&](const StepReport& r) { return seconds(r.steady.exposed_comm); }));
+  if (std::any_of(sides.begin(), sides.end(),
+                  [](const DiffSide* s) { return s->report->steady.slowed.ps > 0; }))
+    add(K::time, "interference_s", "interference",
+        timed([&](const StepReport& r) { return seconds(r.steady.slowed); }));
   add(K::count, "collectives", "collectives", [&](size_t i) {
     double n = 0;
     for (const CollectiveChange& c : d.collectives) n += static_cast<double>(c.count[i]);

@@ -22,6 +22,7 @@ Json step_json(const StepTimes& s) {
           {"comm_busy_s", seconds(s.comm_busy)},
           {"copy_busy_s", seconds(s.copy_busy)},
           {"exposed_comm_s", seconds(s.exposed_comm)},
+          {"interference_s", seconds(s.slowed)},
           {"overlap_fraction", ratio(s.overlap_fraction())},
           {"host_bound_fraction", ratio(s.host_bound_fraction())}};
 }
@@ -95,6 +96,8 @@ std::string report_json(const StepReport& r) {
   j["compute_busy_s"] = seconds(r.steady.compute_busy);
   j["comm_busy_s"] = seconds(r.steady.comm_busy);
   j["exposed_comm_s"] = seconds(r.steady.exposed_comm);
+  j["interference_s"] = seconds(r.steady.slowed);
+  j["scale_tax_s"] = seconds(r.tax());
   j["overlap_fraction"] = ratio(r.steady.overlap_fraction());
   j["host_bound_fraction"] = ratio(r.steady.host_bound_fraction());
   j["collectives"] = Json::array();
@@ -124,6 +127,9 @@ std::string report_json(const StepReport& r) {
                             {"duration_s", seconds(e.duration)},
                             {"waiting_on", e.waiting_on},
                             {"cause", name_of(e.cause)}});
+  j["interference"] = Json::array();
+  for (const Interference& i : r.interference)
+    j["interference"].push_back({{"by", interference_name(r, i)}, {"time_s", seconds(i.time)}});
   j["memory"] = memory_json(r.memory, r.groups);
   if (!r.notes.empty()) j["notes"] = r.notes;
   j["groups"] = Json::array();
@@ -141,9 +147,10 @@ std::string report_json(const StepReport& r) {
   j["steps"] = Json::array();
   if (r.memory.failure) {
     // No step ended.
-    for (const char* key : {"step_time_s", "first_step_time_s", "tokens_per_s_per_gpu", "mfu",
-                            "hfu", "compute_busy_s", "comm_busy_s", "exposed_comm_s",
-                            "overlap_fraction", "host_bound_fraction"})
+    for (const char* key :
+         {"step_time_s", "first_step_time_s", "tokens_per_s_per_gpu", "mfu", "hfu",
+          "compute_busy_s", "comm_busy_s", "exposed_comm_s", "interference_s", "scale_tax_s",
+          "overlap_fraction", "host_bound_fraction"})
       j[key] = nullptr;
     return j.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   }

@@ -37,6 +37,18 @@ std::string main_reason(const std::vector<Exposed>& exposed) {
                      name_of(most->first.second));
 }
 
+// What most of the interference is due to; layers as one.
+std::string main_interference(const StepReport& r) {
+  std::map<std::string, Time> parts;
+  for (const Interference& i : r.interference)
+    parts[folded_name(interference_name(r, i))] += i.time;
+  const auto most = std::max_element(
+      parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  return fmt::format("{} ({}) by {}",
+                     2 * most->second.ps > r.steady.slowed.ps ? "most of it" : "the largest part",
+                     duration(most->second), most->first);
+}
+
 void verdict(Lines& out, const MemoryReport& m) {
   const Category largest = m.largest();
   if (m.failure) {
@@ -77,6 +89,12 @@ void times(Lines& out, const StepReport& r) {
           100 * s.overlap_fraction());
   const std::string why = main_reason(r.exposed);
   if (!why.empty()) out.add("                 {}", why);
+  if (s.slowed.ps > 0)
+    out.add("  interference   {:.1f} % of the step ({}) is what sharing adds to compute; {}",
+            percent(s.slowed, s.length()), duration(s.slowed), main_interference(r));
+  if (r.run.scale_tax > 1)
+    out.add("  scale tax      {:.1f} % ({}) for {} ranks: stragglers and contention, as published",
+            100 * (r.run.scale_tax - 1), duration(r.tax()), grouped(r.run.world));
   if (s.host_bound.ps > 0)
     out.add("  host-bound     {:.1f} % of the step: nothing issued yet",
             100 * s.host_bound_fraction());

@@ -52,6 +52,12 @@ std::string group_label(const std::vector<GroupRow>& groups, GroupId group) {
   return groups[group.v].name.empty() ? "(root)" : groups[group.v].name;
 }
 
+std::string interference_name(const StepReport& report, const Interference& i) {
+  std::string out(name_of(i.kind));
+  if (i.group.valid()) out += " " + group_label(report.groups, i.group);
+  return out;
+}
+
 Category MemoryReport::largest() const {
   const auto it = std::max_element(by_category.begin(), by_category.end());
   return static_cast<Category>(it - by_category.begin());
@@ -112,6 +118,7 @@ void add_times(StepReport& r, const Schedule& schedule, const Trace& trace) {
 
   std::vector<std::string> names;
   for (const GroupRow& g : r.groups) names.push_back(g.name);
+  r.interference = interference(schedule, trace, r.steady);
   r.exposed = explain_exposed(timeline, schedule, trace, build_graph(schedule), names);
 }
 

@@ -22,6 +22,7 @@
 
 #include "sim/cluster/cluster.h"
 #include "sim/report/exposed.h"
+#include "sim/report/interference.h"
 #include "sim/report/timeline.h"
 #include "sim/schedule/trace.h"
 
@@ -55,6 +56,7 @@ struct RunFacts {
   int64_t tokens_per_step = 0;  // of one GPU, over all micro-batches of a step
   double peak_tflops = 0;       // dense, of the compute type
   std::string compute_dtype;
+  double scale_tax = 1;  // factor that the step is longer by for its ranks (sim/cost/stragglers.h)
 };
 
 struct CollectiveRow {
@@ -119,10 +121,16 @@ struct StepReport {
   std::vector<std::string> communicator_names;  // by CommId
   std::optional<LinkUse> links;                 // none: the cost model knows no links
   std::vector<Exposed> exposed;                 // of the steady step
+  std::vector<Interference> interference;       // of the steady step
   MemoryReport memory;
   std::vector<GroupRow> groups;
   std::vector<std::string> notes;  // what costs time and need not, in sentences
 
+  // What the scale tax added to the step.
+  Time tax() const {
+    const auto length = static_cast<double>(steady.length().ps);
+    return {static_cast<int64_t>(length - length / run.scale_tax)};
+  }
   double step_time_s() const { return steady.length().as_s(); }
   double tokens_per_s_per_gpu() const;
   double mfu() const;
@@ -137,6 +145,9 @@ std::string_view name_of(WorkKind kind);  // "all_gather"
 std::string_view name_of(Category category);
 std::string group_label(const std::vector<GroupRow>& groups,
                         GroupId group);  // "(root)", "layers.3"
+
+// "all_gather layers.3".
+std::string interference_name(const StepReport& report, const Interference& i);
 
 std::string report_json(const StepReport& report);
 std::string report_table(const StepReport& report);

@@ -144,6 +144,10 @@ void Timeline::scan(const Trace& trace) {
     }
   }
   times_.host_bound = host_bound;
+  if (trace.slowed.empty()) return;
+  i = picked_.data() + first_picked_;
+  for (uint32_t l = first; l < end; ++l, ++i)
+    if (i->stream == kCompute) times_.slowed += trace.slowed[l];
 }
 
 void Timeline::unite(Busy kind, std::vector<Interval>& out) {

@@ -11,6 +11,7 @@
 //   exposed_comm  a collective runs and no compute does, on any stream; copies do not count as
 //                 compute
 //   overlap       1 - exposed_comm / comm_busy; 1 where nothing communicates
+//   slowed        how much longer the works of the compute stream took than each alone
 //   host_bound    the compute stream is idle and its next launch has not been issued yet
 // Busy times are of the union of intervals: two collectives at once count once. The time and the
 // exposed part of each collective are its own, so those may add up to more.
@@ -48,6 +49,7 @@ struct StepTimes {
   Time compute_busy, comm_busy, copy_busy;
   Time exposed_comm;
   Time host_bound;
+  Time slowed;  // what sharing added to the works of the compute stream
 
   Time length() const { return end - start; }
   double overlap_fraction() const {

@@ -103,6 +103,8 @@ void Fsdp1::define(Unit& u) {
     u.full = buffer(whole * bc, kUnshard, Category::unsharded_parameters);
     u.gather = host_.work(collective_work(WorkKind::AllGather, whole * bc, compute_, shard_comm_,
                                           u.id, ReduceOp::none, "all_gather"));
+    for (const WorkId gather : {u.gather_stored, u.gather})
+      host_.schedule().works[gather.v].tensors = static_cast<uint32_t>(p.params.size());
   }
   if (!u.trains) return;
   for (const ShardedParam& q : p.params) {

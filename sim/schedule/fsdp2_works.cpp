@@ -142,6 +142,7 @@ void Fsdp2::define_gather(ParamGroup& g, Gather& x, CommId comm, bool from_post_
   const Bytes whole = bytes * x.ranks;
   x.gather = host_.work(collective_work(WorkKind::AllGather, whole, compute_, comm, g.id,
                                         ReduceOp::none, "all_gather"));
+  host_.schedule().works[x.gather.v].tensors = static_cast<uint32_t>(p.params.size());
   const Bytes table = copy_out_table(p, x.ranks, x.ranks, training_.precision, sms_);
   x.table = host_.work(copy_work(WorkKind::CopyH2D, table, g.id, "copy_out_table"));
   x.table_buffer = host_.buffer(table, kCompute, Category::all_gather_buffers, g.id);

@@ -127,8 +127,9 @@ void Zero3::all_gather(std::vector<ParamId> params) {
     out = handle->staging = make(bytes, gathers_, Category::all_gather_buffers, group);
     cat(gathers_, params.size(), low(parts), "all_gather_input");
   }
-  handle->end = host_.async_collective(
-      gathers_, collective(WorkKind::AllGather, "all_gather", bytes, DType::bf16, group), {out});
+  const WorkId gather = collective(WorkKind::AllGather, "all_gather", bytes, DType::bf16, group);
+  host_.schedule().works[gather.v].tensors = static_cast<uint32_t>(params.size());
+  handle->end = host_.async_collective(gathers_, gather, {out});
 }
 
 // The registry's pop(param).wait().

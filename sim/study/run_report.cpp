@@ -1,5 +1,7 @@
 #include "sim/study/run_report.h"
 
+#include "sim/cost/assumptions.h"
+#include "sim/cost/stragglers.h"
 #include "sim/model/program.h"
 #include "sim/study/link_report.h"
 #include "sim/study/memory_snapshot.h"
@@ -94,6 +96,7 @@ StepReport run_report(const Scenario& scenario, const Simulation& s) {
   const DType compute = t.precision.autocast.value_or(compute_dtype(t.precision));
   run.peak_tflops = peak_tflops(scenario.cluster.gpu, compute);
   run.compute_dtype = name_of(compute);
+  run.scale_tax = scale_tax_of(scenario, effective_calibration(scenario));
   ModelFacts model = model_facts(scenario, s.model);
   const StepFlops f = step_flops(s.schedule);
   if (f.all > f.recomputed)

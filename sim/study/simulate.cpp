@@ -5,6 +5,7 @@
 #include "sim/cost/assumptions.h"
 #include "sim/cost/flat.h"
 #include "sim/cost/price.h"
+#include "sim/cost/stragglers.h"
 #include "sim/schedule/training_program.h"
 
 namespace shardsim {
@@ -12,8 +13,11 @@ namespace shardsim {
 CostTable price(const Scenario& scenario, const Schedule& schedule) {
   if (scenario.cost.model == CostChoice::Model::flat)
     return flat_costs(scenario.cost.flat, schedule);
-  return roofline_costs(scenario.cluster, effective_calibration(scenario),
-                        scenario.cost.collectives, schedule, scenario.cost.sharing);
+  const Calibration constants = effective_calibration(scenario);
+  CostTable table = roofline_costs(scenario.cluster, constants, scenario.cost.collectives, schedule,
+                                   scenario.cost.sharing);
+  add_stragglers(scenario, constants, schedule, table);
+  return table;
 }
 
 namespace {
