@@ -32,8 +32,9 @@ Scenario llama3_8b() {
   return s;
 }
 
-void run(benchmark::State& state, MemoryLevel memory, int64_t steps) {
+void run(benchmark::State& state, MemoryLevel memory, int64_t steps, bool sharing) {
   Scenario scenario = llama3_8b();
+  scenario.cost.sharing = sharing;
   scenario.options.memory = memory;
   scenario.options.max_steps = steps;
   int64_t n = 0;
@@ -54,10 +55,14 @@ void run(benchmark::State& state, MemoryLevel memory, int64_t steps) {
       benchmark::Counter(static_cast<double>(n), benchmark::Counter::kIsRate);
 }
 
-void Llama3_8B_Live(benchmark::State& state) { run(state, MemoryLevel::live, 2); }
-void Llama3_8B_Blocks(benchmark::State& state) { run(state, MemoryLevel::blocks, 3); }
+void Llama3_8B_Live(benchmark::State& state) { run(state, MemoryLevel::live, 2, false); }
+void Llama3_8B_Blocks(benchmark::State& state) { run(state, MemoryLevel::blocks, 3, false); }
+void Llama3_8B_Shared(benchmark::State& state) { run(state, MemoryLevel::live, 2, true); }
+void Llama3_8B_SharedBlocks(benchmark::State& state) { run(state, MemoryLevel::blocks, 3, true); }
 BENCHMARK(Llama3_8B_Live)->Unit(benchmark::kMicrosecond);
 BENCHMARK(Llama3_8B_Blocks)->Unit(benchmark::kMicrosecond);
+BENCHMARK(Llama3_8B_Shared)->Unit(benchmark::kMicrosecond);
+BENCHMARK(Llama3_8B_SharedBlocks)->Unit(benchmark::kMicrosecond);
 
 }  // namespace
 }  // namespace shardsim

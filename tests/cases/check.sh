@@ -439,6 +439,36 @@ for model in ("llama-3.2-1b", "qwen3-0.6b"):
     if model == "qwen3-0.6b":
         holds("UC153", f"{model}: step of stages 1, 2, 3", times[:3], times[0] < times[1] < times[2])
 
+# Published profiles: counts and volumes exactly, what is hidden within points.
+def counts(report): return tuple(sum(c["count"] for c in report["collectives_per_step"] if c["kind"] == k)
+                                 for k in ("all_gather", "reduce_scatter"))
+def volume(report, kind): return sum(c["bytes_total"] for c in report["collectives_per_step"] if c["kind"] == kind)
+for layers in (12, 24, 36):
+    check("jo", f"gathers and scatters of {layers} layers", (2 * layers + 1, layers + 1),
+          counts(explain("overlap_gpt2", ("n_layer: 36", f"n_layer: {layers}"))))
+check("mtb", "gathers and scatters of 6 layers, 4 micro-batches", (52, 28),
+      counts(explain("overlap_gpt2", ("n_layer: 36", "n_layer: 6"), ("seq_len: 1024", "seq_len: 1024\n  grad_accum: 4"))))
+report = explain("overlap_llama8b")
+check("ccl", "gathered inputs, GB a rank", 8.03026, volume(report, "all_gather") / 4 / 1e9, 1e-6)
+check("ccl", "scatters' inputs in fp32, GB a rank", 32.121, volume(report, "reduce_scatter") / 1e9, 1e-4)
+kept = explain("overlap_llama8b", ("gpus_per_node: 4", "gpus_per_node: 8"), ("after_forward: true}\n  fsdp2", "after_forward: false}\n  fsdp2"))
+check("ccl", "the same over 8 with norm and head kept, GB", 3.8838, volume(kept, "all_gather") / 8 / 1e9, 1e-5)
+check("ttJ", "fp32 parameters of a rank of 8, GiB", 3.74, kept["resident_bytes"]["parameters"] / 2**30, 1e-3)
+
+
+def hidden(case, what, expected, spread, *of):
+    """Per cent of communication that compute hides, within so many points of what was profiled."""
+    got = 100 * run(*of)["overlap_fraction"]
+    holds(case, f"{what}: {expected} % hidden", round(got, 1), abs(got - expected) <= spread)
+
+
+hidden("jo", "GPT-2 large, FSDP1, PCIe", 90.1, 3, "overlap_gpt2")
+h100 = "overlap_h100"
+hidden("gbd", "FSDP1 full_shard, 2 H100", 95, 3, h100)
+hidden("gbd", "FSDP1 shard_grad_op, 2 H100", 95, 3, h100,
+       ("precision:", "fsdp1: {sharding_strategy: shard_grad_op}\n  precision:"))
+hidden("gbd", "DDP, 2 H100", 95, 3, h100, ("strategy: fsdp1", "strategy: ddp\n  ddp: {no_sync: true}"))
+
 print(f"{checks} checks, {bad} other than expected")
 sys.exit(bad != 0)
 PYTHON

@@ -146,6 +146,45 @@ TEST(StudySimulate, CategoriesAddUpToThePeak) {
   }
 }
 
+// Whole schedules under both policies: where no work asks for anything, and where only one runs at a
+// time, the shared one is the one in order to the picosecond; host waits, limits, pinned blocks and the
+// caching allocator's events included.
+TEST(StudySimulate, SharedIsInOrderWhereNothingIsShared) {
+  for (const char* file :
+       {"small/stack-flat", "small/ddp-stack-flat", "small/zero1-stack", "small/zero3-stack",
+        "small/gpt2-a100x4", "small/zero1-torch-a100x4", "llama3-8b-hsdp-h100x64"}) {
+    const std::string path = std::string(SHARDSIM_SOURCE_DIR "/scenarios/") + file + ".yaml";
+    for (const MemoryLevel memory : {MemoryLevel::live, MemoryLevel::blocks}) {
+      Scenario s = load_scenario(path);
+      s.cost.sharing = false;
+      s.options.memory = memory;
+      s.options.max_steps = 2;
+      const Simulation in_order = simulate(s, Until::max_steps);
+      CostTable costs = price(s, in_order.schedule);
+      costs.demand.resize(costs.work.size());
+      const std::unique_ptr<Machine> machine = make_machine(s);
+      Trace shared;
+      machine->play(in_order.schedule, costs, shared);
+      EXPECT_EQ(shared.start, in_order.trace.start) << file;
+      EXPECT_EQ(shared.end, in_order.trace.end) << file;
+      EXPECT_EQ(shared.issued, in_order.trace.issued) << file;
+      EXPECT_EQ(shared.reached, in_order.trace.reached) << file;
+      EXPECT_EQ(shared.left_out, in_order.trace.left_out) << file;
+      EXPECT_EQ(shared.limited, in_order.trace.limited) << file;
+    }
+  }
+  // One GPU and one stream: all that it asks for is its own.
+  Scenario s = test::llama_scenario(2, 1, 128);
+  s.training.strategy = Strategy::none;
+  s.training.mesh.shard = 1;
+  s.cost.model = CostChoice::Model::roofline;
+  const Simulation on = simulate(s);
+  s.cost.sharing = false;
+  const Simulation off = simulate(s);
+  EXPECT_FALSE(on.trace.slowed.empty());
+  EXPECT_EQ(on.trace.end, off.trace.end);
+}
+
 // flat and roofline price the same schedule; only prices differ.
 TEST(StudySimulate, Prices) {
   Scenario s = load_scenario(SHARDSIM_SOURCE_DIR "/scenarios/small/stack-flat.yaml");
