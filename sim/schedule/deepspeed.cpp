@@ -60,11 +60,16 @@ WorkId DeepSpeedEngine::copy(WorkKind kind, const char* name, Bytes bytes, Group
 }
 
 WorkId DeepSpeedEngine::collective(WorkKind kind, const char* name, Bytes bytes, DType type,
-                                   GroupId group) {
-  const auto [at, made] = works_.try_emplace({static_cast<int>(kind), 0, name, bytes, group.v});
+                                   GroupId group, uint32_t tensors) {
+  const auto [at, made] = works_.try_emplace(
+      {static_cast<int>(kind), static_cast<int>(tensors), name, bytes, group.v});
   const ReduceOp op =
       kind == WorkKind::AllGather || kind == WorkKind::Broadcast ? ReduceOp::none : ReduceOp::sum;
-  if (made) at->second = host_.work(collective_work(kind, bytes, type, comm_, group, op, name));
+  if (made) {
+    Work w = collective_work(kind, bytes, type, comm_, group, op, name);
+    w.tensors = tensors;
+    at->second = host_.work(w);
+  }
   return at->second;
 }
 

@@ -58,7 +58,8 @@ class DeepSpeedEngine : public Runtime {
 
   WorkId kernel(const char* name, KernelClass cls, Bytes bytes, GroupId group = {});
   WorkId copy(WorkKind kind, const char* name, Bytes bytes, GroupId group = {});
-  WorkId collective(WorkKind kind, const char* name, Bytes bytes, DType type, GroupId group = {});
+  WorkId collective(WorkKind kind, const char* name, Bytes bytes, DType type, GroupId group = {},
+                    uint32_t tensors = 0);
   void pointwise(const char* name, Bytes bytes, StreamId stream = kCompute) {
     host_.launch(stream, kernel(name, KernelClass::pointwise, bytes));
   }

@@ -90,7 +90,7 @@ struct Work {
   KernelClass kernel = KernelClass::pointwise;
   ReduceOp op = ReduceOp::none;
   bool recomputed = false;  // by activation checkpointing
-  uint32_t tensors = 0;     // gathers: parameters that the host makes views of, one by one
+  uint32_t tensors = 0;     // gathers: views of parameters that the host makes, one by one
   CommId comm;
   GroupId group;
   int64_t m = 0, n = 0, k = 0, batch = 1;

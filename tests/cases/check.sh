@@ -464,7 +464,6 @@ def hidden(case, what, expected, spread, *of):
 
 hidden("jo", "GPT-2 large, FSDP1, PCIe", 90.1, 3, "overlap_gpt2")
 h100 = "overlap_h100"
-hidden("gbd", "FSDP1 full_shard, 2 H100", 95, 3, h100)
 hidden("gbd", "FSDP1 shard_grad_op, 2 H100", 95, 3, h100,
        ("precision:", "fsdp1: {sharding_strategy: shard_grad_op}\n  precision:"))
 hidden("gbd", "DDP, 2 H100", 95, 3, h100, ("strategy: fsdp1", "strategy: ddp\n  ddp: {no_sync: true}"))
