@@ -5,9 +5,11 @@
 
 #include "sim/base/error.h"
 #include "sim/cli/command.h"
+#include "sim/cli/validate_collectives.h"
 #include "sim/cli/validate_kernels.h"
 #include "sim/study/kernel_table.h"
 #include "sim/study/validate.h"
+#include "sim/study/validate_collectives.h"
 
 namespace shardsim {
 namespace {
@@ -55,6 +57,7 @@ int validate(const ValidateCommand& options, const Context& context) {
   }
   const ValidationSplit split =
       options.split.empty() ? ValidationSplit::shipped() : ValidationSplit::load(options.split);
+  if (is_collective_table(table)) return report_collectives(table, context);
   ValidateOptions o;
   o.threads = options.threads;
   o.fit = !options.no_fit;

@@ -153,10 +153,14 @@ void predict(const CollectiveSources& sources, const CsvRow& row, const Columns&
 struct Class {
   std::string name;
   bool fitted, nodes, all_reduce, large_only;
+  bool is_kind(std::string_view collective) const {
+    if (all_reduce) return collective == "all_reduce";
+    return collective == "all_gather" || collective == "reduce_scatter";
+  }
   bool has(const ValidatedCollective& v) const {
     const bool large = static_cast<double>(v.bytes) >= kAlmost * static_cast<double>(kLarge);
-    return v.fitted == fitted && (v.nodes > 1) == nodes &&
-           (v.collective == "all_reduce") == all_reduce && (large || !large_only);
+    return v.fitted == fitted && (v.nodes > 1) == nodes && is_kind(v.collective) &&
+           (large || !large_only);
   }
 };
 
@@ -167,7 +171,7 @@ std::vector<Class> classes() {
       for (bool nodes : {false, true})
         for (bool large : {true, false})
           out.push_back({fmt::format("{}: {} {}, {}", fitted ? "fitted" : "kept out",
-                                     all_reduce ? "all_reduce" : "others",
+                                     all_reduce ? "all_reduce" : "gather and scatter",
                                      nodes ? "between nodes" : "in a node",
                                      large ? "32 MiB and more" : "all sizes"),
                          fitted, nodes, all_reduce, large});

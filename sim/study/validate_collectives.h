@@ -57,7 +57,7 @@ struct ErrorSummary {
 struct CollectiveValidation {
   std::vector<ValidatedCollective> rows;  // in the table's order
   std::vector<ErrorSummary> groups;       // system, collective and ranks, in order of appearance
-  // "kept out: all_gather and reduce_scatter between nodes, 32 MiB and more", and so on.
+  // "kept out: gather and scatter between nodes, 32 MiB and more", and so on.
   std::vector<ErrorSummary> classes;
 };
 

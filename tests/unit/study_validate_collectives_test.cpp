@@ -65,8 +65,8 @@ TEST(ValidateCollectives, Classes) {
       if (s.name == name) return s.count;
     return 0;
   };
-  EXPECT_EQ(count("fitted: others between nodes, 32 MiB and more"), 1);
-  EXPECT_EQ(count("kept out: others between nodes, all sizes"), 1);
+  EXPECT_EQ(count("fitted: gather and scatter between nodes, 32 MiB and more"), 1);
+  EXPECT_EQ(count("kept out: gather and scatter between nodes, all sizes"), 1);
   EXPECT_EQ(count("kept out: all_reduce in a node, 32 MiB and more"), 1);
   EXPECT_EQ(count("kept out: all_reduce between nodes, 32 MiB and more"), 1);
 }
