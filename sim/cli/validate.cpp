@@ -47,6 +47,7 @@ int validate(const ValidateCommand& options, const Context& context) {
   refuse_overwrite("--learn", options.learn, options.file);
   const CsvTable table = load_csv(options.file);
   if (is_kernel_table(table)) return report_kernels(table, context);
+  if (is_collective_table(table)) return report_collectives(table, context);
   if (!is_training_table(table))
     throw Error("this is no table of measurements that is known", {table.file, 1, 0},
                 "a table of steps has the columns id, gpu, n_gpus, framework, model, seq_len, "
@@ -57,7 +58,6 @@ int validate(const ValidateCommand& options, const Context& context) {
   }
   const ValidationSplit split =
       options.split.empty() ? ValidationSplit::shipped() : ValidationSplit::load(options.split);
-  if (is_collective_table(table)) return report_collectives(table, context);
   ValidateOptions o;
   o.threads = options.threads;
   o.fit = !options.no_fit;

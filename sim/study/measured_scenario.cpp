@@ -98,13 +98,8 @@ class Writer {
                                   "offload"})
       if (has(r_.notes, word)) return leave_out(fmt::format("its notes say '{}'", word));
     const std::pair<const std::optional<double>&, std::string_view> needed[] = {
-        {r_.gpus, "n_gpus"},
-        {r_.layers, "n_layers"},
-        {r_.hidden, "d_model"},
-        {r_.heads, "n_heads"},
-        {r_.ffn, "d_ff"},
-        {r_.vocab, "vocab"},
-        {r_.micro_batch, "micro_batch"}};
+        {r_.layers, "n_layers"}, {r_.hidden, "d_model"}, {r_.heads, "n_heads"},
+        {r_.ffn, "d_ff"},        {r_.vocab, "vocab"},    {r_.micro_batch, "micro_batch"}};
     for (const auto& [value, name] : needed)
       if (!value) return leave_out(fmt::format("{} is not stated", name));
     if (!r_.gpus && !has(f, "torchtitan")) return leave_out("n_gpus is not stated");
@@ -297,7 +292,9 @@ class Writer {
   void torchtitan() {
     const bool fsdp1 = has(r_.framework, "FSDP1");
     const bool late = month_ >= 202507 && r_.date >= "2025-07-28";
-    llama(month_ < 202508 ? "hf" : "fused", "complex", true);
+    // Compiled, the copies of K and V are fused away.
+    if (compiled_ && r_.kv_heads != r_.heads) assume("compiled, K and V are not expanded");
+    llama(month_ < 202508 ? "hf" : "fused", "complex", !compiled_);
     common(fsdp1 ? "fsdp1" : "fsdp2");
     const bool hopper = !gpu_.starts_with("a100");
     attention(hopper && month_ >= 202503 ? "cudnn" : "fa2");
