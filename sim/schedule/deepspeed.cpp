@@ -61,8 +61,8 @@ WorkId DeepSpeedEngine::copy(WorkKind kind, const char* name, Bytes bytes, Group
 
 WorkId DeepSpeedEngine::collective(WorkKind kind, const char* name, Bytes bytes, DType type,
                                    GroupId group, uint32_t tensors) {
-  const auto [at, made] = works_.try_emplace(
-      {static_cast<int>(kind), static_cast<int>(tensors), name, bytes, group.v});
+  const auto [at, made] =
+      works_.try_emplace({static_cast<int>(kind), static_cast<int>(tensors), name, bytes, group.v});
   const ReduceOp op =
       kind == WorkKind::AllGather || kind == WorkKind::Broadcast ? ReduceOp::none : ReduceOp::sum;
   if (made) {
