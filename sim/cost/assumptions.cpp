@@ -40,7 +40,11 @@ Calibration effective_calibration(const Scenario& s) {
   switch (attention_backend(s)) {
     case AttentionBackend::fa3: c.attention_backend = c.attention_fa3; break;
     case AttentionBackend::cudnn: c.attention_backend = c.attention_cudnn; break;
-    case AttentionBackend::triton: c.attention_backend = c.attention_triton; break;
+    case AttentionBackend::triton:
+      c.attention_backend = c.attention_triton;
+      // Heads of 64 are what its blocks were made for; those of 128 spill registers.
+      c.attention_small_head = 1;
+      break;
     case AttentionBackend::efficient: c.attention_backend = c.attention_efficient; break;
     default: break;
   }

@@ -82,7 +82,8 @@ void predict(const MeasuredRow& row, const ValidationSplit& split, bool keep, Va
   }
 }
 
-// Rows of the same unit but this one; contradictory ones calibrate nothing.
+// Rows of the same unit but this one: those of role fit, where there are any; contradictory ones
+// calibrate nothing.
 void after_calibration(std::vector<ValidatedRow>& rows) {
   std::map<std::string, std::vector<size_t>> units;
   for (size_t i = 0; i < rows.size(); ++i)
@@ -93,15 +94,20 @@ void after_calibration(std::vector<ValidatedRow>& rows) {
   };
   for (const auto& [unit, members] : units)
     for (size_t i : members) {
-      double sum = 0, absolute = 0;
-      int n = 0;
+      std::vector<size_t> others, fitted;
       for (size_t k : members) {
         if (k == i || rows[k].part.role == RowRole::contradictory) continue;
+        others.push_back(k);
+        if (rows[k].part.role == RowRole::fit) fitted.push_back(k);
+      }
+      if (!fitted.empty()) others = fitted;
+      if (others.empty()) continue;
+      double sum = 0, absolute = 0;
+      for (size_t k : others) {
         sum += log_ratio(k);
         absolute += std::abs(std::exp(log_ratio(i) - log_ratio(k)) - 1) * 100;
-        ++n;
       }
-      if (n == 0) continue;
+      const auto n = static_cast<double>(others.size());
       rows[i].one_step_pct = absolute / n;
       rows[i].other_rows_pct = (std::exp(log_ratio(i) - sum / n) - 1) * 100;
     }

@@ -8,7 +8,8 @@
 //                them (every constant of the split is fitted again)
 //   one_step     the same after one calibrated step: the row's factor taken from each other row of its
 //                unit (source, GPU, compiled or not) by itself, absolute errors averaged
-//   other_rows   the same after the unit's other rows: their mean factor
+//   other_rows   the same after the unit's other rows: their mean factor; of those of role fit, where the
+//                unit has any
 //   pair         two rows of a source that differ in one thing: the difference measured and predicted
 // Errors are (predicted / measured - 1) of the step time, in percent.
 // Worked example: ttG-001 and ttG-003 differ in reshard_after_forward; measured -2.7 %, predicted

@@ -248,11 +248,10 @@ std::string validation_csv(const Validation& v) {
     if (!r.left_out.empty())
       out += fmt::format("{},{},{},,,,,,,,,\"{}\"\n", r.row.id, r.group, name_of(r.part.role), why);
     else
-      out +=
-          fmt::format("{},{},{},{},{:.6f},{:.6f},{:.4f},{},{},{},{},\n", r.row.id, r.group,
-                      name_of(r.part.role), r.gpu, r.measured_s, r.predicted_s, r.error_pct(),
-                      cell(ways()[1].error(r)), cell(ways()[2].error(r)), cell(ways()[3].error(r)),
-                      cell(r.other_rows_pct));
+      out += fmt::format("{},{},{},{},{:.6f},{:.6f},{:.4f},{},{},{},{},\n", r.row.id, r.group,
+                         name_of(r.part.role), r.gpu, r.measured_s, r.predicted_s, r.error_pct(),
+                         cell(ways()[1].error(r)), cell(ways()[2].error(r)),
+                         cell(ways()[3].error(r)), cell(r.other_rows_pct));
   }
   return out;
 }
