@@ -56,16 +56,30 @@ Calibration effective_calibration(const Scenario& s) {
   return c;
 }
 
+std::vector<PricedWith> priced_with(const Scenario& s) {
+  std::vector<PricedWith> out;
+  if (s.cost.model == CostChoice::Model::flat) return out;
+  const Training& t = s.training;
+  if (s.cost.calibration)
+    out.push_back({"constants", s.cost.calibration->name, false});
+  else
+    out.push_back(
+        {"constants", fmt::format("of {}'s generation, not fitted", s.cluster.gpu.name), true});
+  if (has_cross_entropy(s.model.family) && s.model.attention == AttentionForm::sdpa)
+    out.push_back({"attention", name_of(attention_backend(s)),
+                   t.attention_backend == AttentionBackend::automatic});
+  if (t.software == 0)
+    out.push_back({"software", "of the constants' date", true});
+  else
+    out.push_back(
+        {"software", fmt::format("{:04}-{:02}", t.software / 100, t.software % 100), false});
+  return out;
+}
+
 std::vector<std::string> assumptions(const Scenario& s) {
   std::vector<std::string> out;
-  const bool decoder = has_cross_entropy(s.model.family);
-  if (decoder && s.model.attention == AttentionForm::sdpa &&
-      s.training.attention_backend == AttentionBackend::automatic)
-    out.push_back(fmt::format("attention runs {}", name_of(attention_backend(s))));
-  if (s.training.software == 0) out.emplace_back("the software is as old as the calibration's");
-  if (!s.cost.calibration)
-    out.push_back(fmt::format("constants of {} come from its generation's figures, not from a fit",
-                              s.cluster.gpu.name));
+  for (const PricedWith& p : priced_with(s))
+    if (p.assumed) out.push_back(fmt::format("{}: {}", p.what, p.value));
   return out;
 }
 

@@ -24,7 +24,15 @@ const char* name_of(AttentionBackend backend);
 // The GPU's constants with the scenario's choices in them.
 Calibration effective_calibration(const Scenario& scenario);
 
-// In sentences, each with what was taken: "attention: FlashAttention-2 (not stated)".
+// One thing that a price hangs on: {"attention", "cuDNN", assumed}.
+struct PricedWith {
+  std::string what, value;
+  bool assumed = false;  // the scenario does not say
+};
+// None with flat costs.
+std::vector<PricedWith> priced_with(const Scenario& scenario);
+
+// What of it is assumed, in sentences.
 std::vector<std::string> assumptions(const Scenario& scenario);
 
 }  // namespace shardsim

@@ -57,7 +57,7 @@ std::vector<GraphWriter::Tensor LlamaGraph::*> saved_of_block(const CompiledShap
   if (shape.rope != RopeForm::none) saved.push_back(&G::cos);
   if (shape.rope == RopeForm::hf) saved.push_back(&G::sin);
   const auto add = [&](std::initializer_list<GraphWriter::Tensor G::*> more) {
-    saved.insert(saved.end(), more);
+    for (const auto tensor : more) saved.push_back(tensor);
   };
   switch (context.checkpoint) {
     case GraphCheckpoint::none:

@@ -97,6 +97,9 @@ std::string report_json(const StepReport& r) {
   j["comm_busy_s"] = seconds(r.steady.comm_busy);
   j["exposed_comm_s"] = seconds(r.steady.exposed_comm);
   j["interference_s"] = seconds(r.steady.slowed);
+  j["priced_with"] = Json::array();
+  for (const PricedWith& p : r.priced_with)
+    j["priced_with"].push_back({{"what", p.what}, {"value", p.value}, {"assumed", p.assumed}});
   j["scale_tax_s"] = seconds(r.tax());
   j["overlap_fraction"] = ratio(r.steady.overlap_fraction());
   j["host_bound_fraction"] = ratio(r.steady.host_bound_fraction());

@@ -92,6 +92,13 @@ void times(Lines& out, const StepReport& r) {
   if (s.slowed.ps > 0)
     out.add("  interference   {:.1f} % of the step ({}) is what sharing adds to compute; {}",
             percent(s.slowed, s.length()), duration(s.slowed), main_interference(r));
+  if (!r.priced_with.empty()) {
+    std::string what;
+    for (const PricedWith& p : r.priced_with)
+      what += fmt::format("{}{} {}{}", what.empty() ? "" : ", ", p.what, p.value,
+                          p.assumed ? " (assumed)" : "");
+    out.add("  priced with    {}", what);
+  }
   if (r.run.scale_tax > 1)
     out.add("  scale tax      {:.1f} % ({}) for {} ranks: stragglers and contention, as published",
             100 * (r.run.scale_tax - 1), duration(r.tax()), grouped(r.run.world));

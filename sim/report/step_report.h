@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "sim/cluster/cluster.h"
+#include "sim/cost/assumptions.h"
 #include "sim/report/exposed.h"
 #include "sim/report/interference.h"
 #include "sim/report/timeline.h"
@@ -124,7 +125,8 @@ struct StepReport {
   std::vector<Interference> interference;       // of the steady step
   MemoryReport memory;
   std::vector<GroupRow> groups;
-  std::vector<std::string> notes;  // what costs time and need not, in sentences
+  std::vector<PricedWith> priced_with;  // none with flat costs
+  std::vector<std::string> notes;       // what costs time and need not, in sentences
 
   // What the scale tax added to the step.
   Time tax() const {

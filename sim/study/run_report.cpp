@@ -105,6 +105,7 @@ StepReport run_report(const Scenario& scenario, const Simulation& s) {
   StepReport report = make_step_report(std::move(run), std::move(model),
                                        group_rows(s.model, s.plan, t), s.schedule, s.trace);
   add_links(scenario, s, report);
+  report.priced_with = priced_with(scenario);
   if (scenario.options.memory == MemoryLevel::blocks)
     report.memory.free_blocks = free_at_peak(scenario, s, 8).largest;
   return report;
