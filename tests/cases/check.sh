@@ -454,6 +454,12 @@ check("ccl", "scatters' inputs in fp32, GB a rank", 32.121, volume(report, "redu
 kept = explain("overlap_llama8b", ("gpus_per_node: 4", "gpus_per_node: 8"), ("after_forward: true}\n  fsdp2", "after_forward: false}\n  fsdp2"))
 check("ccl", "the same over 8 with norm and head kept, GB", 3.8838, volume(kept, "all_gather") / 8 / 1e9, 1e-5)
 check("ttJ", "fp32 parameters of a rank of 8, GiB", 3.74, kept["resident_bytes"]["parameters"] / 2**30, 1e-3)
+state_of = [ledger("state", ("nodes: 1}", f"nodes: {n}}}"))["resident"]["simulated_bytes"] for n in (1, 8)]
+check("ttJ", "GiB of state that 64 ranks save over 8, by formula", 13.09, (state_of[0] - state_of[1]) / 2**30, 0.005)
+default = "{reshard_after_forward: true, reshard: [{module: model.layers.31, reshard_after_forward: false}]}"
+peaks = [run("kept_llama8b", (default, d))["memory"]["peak_allocated_bytes"]
+         for d in (default, "{reshard_after_forward: false}")]
+check("ttG", "GiB that 31 blocks cost where they are not resharded", 12.594, (peaks[1] - peaks[0]) / 2**30, 5e-4)
 
 
 def hidden(case, what, expected, spread, *of):
