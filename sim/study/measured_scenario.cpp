@@ -45,6 +45,7 @@ constexpr GpuName kGpuNames[] = {
     {"RTX4090", "rtx4090", ""},
 };
 
+constexpr double kMostCounted = 1e9;
 constexpr std::string_view kSmallParts = "h100-sxm5-96gb";
 
 // Collects a scenario's sections, or the reason why there is none.
@@ -103,6 +104,14 @@ class Writer {
     for (const auto& [value, name] : needed)
       if (!value) return leave_out(fmt::format("{} is not stated", name));
     if (!r_.gpus && !has(f, "torchtitan")) return leave_out("n_gpus is not stated");
+    // What is counted is whole, and small enough for any arithmetic below.
+    const std::pair<const std::optional<double>&, std::string_view> counts[] = {
+        {r_.gpus, "n_gpus"},           {r_.gpus_per_node, "gpus_per_node"},
+        {r_.seq_len, "seq_len"},       {r_.micro_batch, "micro_batch"},
+        {r_.grad_accum, "grad_accum"}, {r_.layers, "n_layers"}};
+    for (const auto& [value, name] : counts)
+      if (value && !(*value >= 1 && *value <= kMostCounted && std::floor(*value) == *value))
+        return leave_out(fmt::format("{} {} is no whole number above 0", name, *value));
     if (!r_.seq_len && !has(f, "torchtitan") && !has(r_.framework, "tt "))
       return leave_out("seq_len is not stated");
   }
@@ -305,6 +314,8 @@ class Writer {
     } else {
       const bool always = r_.reshard == "true", never = r_.reshard == "false";
       if (r_.strategy == "hsdp") return leave_out("the replicas of hsdp are not stated");
+      if (r_.strategy != "full_shard" && r_.strategy != "grad_op")
+        return leave_out(fmt::format("strategy '{}' is none that is known", r_.strategy));
       training("wrap",
                late ? "{policy: per_block, embedding: true, head: true}" : "{policy: per_block}");
       const int64_t last = static_cast<int64_t>(*r_.layers) - 1;

@@ -66,7 +66,7 @@ void predict(const MeasuredRow& row, const ValidationSplit& split, bool keep, Va
     out.tokens = static_cast<double>(t.micro_batch * t.seq_len) *
                  (static_cast<double>(t.grad_accum - 1) + e.last_micro_batch);
     out.measured_s = row.tokens_per_s ? out.tokens / *row.tokens_per_s : *row.step_s;
-    if (!(out.measured_s > 0)) {
+    if (!(out.measured_s > 0 && std::isfinite(out.measured_s))) {
       out.left_out = "its rate or time is not above 0";
       return;
     }

@@ -76,6 +76,12 @@ TEST(MeasuredScenario, WhatCannotBeSaidIsLeftOutWithItsReason) {
   EXPECT_EQ(why([](MeasuredRow& r) { r.compute_dtype = "fp8 rowwise"; }), "fp8 is not played");
   EXPECT_EQ(why([](MeasuredRow& r) { r.gpu = "TPUv5"; }), "no catalogue entry for GPU TPUv5");
   EXPECT_EQ(why([](MeasuredRow& r) { r.micro_batch.reset(); }), "micro_batch is not stated");
+  EXPECT_EQ(why([](MeasuredRow& r) { r.micro_batch = 1.5; }),
+            "micro_batch 1.5 is no whole number above 0");
+  EXPECT_EQ(why([](MeasuredRow& r) { r.gpus = 1e300; }),
+            "n_gpus 1e+300 is no whole number above 0");
+  EXPECT_EQ(why([](MeasuredRow& r) { r.strategy = "zero4"; }),
+            "strategy 'zero4' is none that is known");
   EXPECT_EQ(why([](MeasuredRow& r) { r.tokens_per_s.reset(); }), "no rate and no step time");
   EXPECT_EQ(why([](MeasuredRow& r) { r.framework = "JAX"; }),
             "framework 'JAX' is none that is known");
