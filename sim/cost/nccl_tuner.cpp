@@ -188,7 +188,8 @@ double latency(const NcclComm& c, WorkKind kind, A a, P p, const Sizes& s) {
   double net = s.per_node == 1 ? kHop[kNet][at(A::tree)][at(p)] : kHop[kNet][at(a)][at(p)];
   net += c.nic_latency_us * (p == P::simple ? 2 : 1);
   const auto n = static_cast<double>(c.ranks), nodes = static_cast<double>(c.nodes);
-  const double local = static_cast<double>(c.ranks / c.nodes - 1);
+  const int64_t beside = c.ranks / c.nodes - 1;  // on a node
+  const auto local = static_cast<double>(beside);
   const double depth = log2_of(c.nodes);
   switch (a) {
     case A::ring: {
