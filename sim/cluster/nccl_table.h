@@ -1,5 +1,6 @@
 // A user's own nccl-tests sweeps: times by collective, ranks and bytes, log-log interpolated. Above the
-// largest size time grows with bytes, below the smallest it stays. sim/config/nccl_tests.h reads them.
+// largest size time grows with bytes, below the smallest it stays. A number of ranks that was not swept
+// follows from three or more others on as many nodes. sim/config/nccl_tests.h reads them.
 // Worked number: 100 us at 1 MiB and 400 us at 16 MiB give 200 us at 4 MiB.
 #pragma once
 
