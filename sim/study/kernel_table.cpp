@@ -88,7 +88,7 @@ std::optional<DType> dtype_of(std::string_view text) {
 
 class RowReader {
  public:
-  RowReader(const CsvTable& table) : table_(table) {
+  explicit RowReader(const CsvTable& table) : table_(table) {
     for (size_t i = 0; i < std::size(kColumns); ++i) column_[i] = table.need(kColumns[i]);
   }
 
