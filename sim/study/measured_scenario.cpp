@@ -94,9 +94,7 @@ class Writer {
       if (has(r_.compute_dtype, type)) return leave_out(fmt::format("{} is not played", type));
     if (has(r_.model, "MoE") || has(r_.model, "-a3b"))
       return leave_out("mixtures of experts over expert-parallel ranks are not played");
-    for (std::string_view word : {"LoRA", "offload", "8-bit", "deterministic mode on",
-                                  "activation "
-                                  "offload"})
+    for (std::string_view word : {"LoRA", "offload", "8-bit", "deterministic mode on"})
       if (has(r_.notes, word)) return leave_out(fmt::format("its notes say '{}'", word));
     const std::pair<const std::optional<double>&, std::string_view> needed[] = {
         {r_.layers, "n_layers"}, {r_.hidden, "d_model"}, {r_.heads, "n_heads"},
