@@ -13,6 +13,7 @@
 #include "sim/study/diagnose.h"
 #include "sim/study/measured_scenario.h"
 #include "sim/study/parallel.h"
+#include "sim/study/step_model.h"
 
 namespace shardsim {
 namespace {
@@ -47,10 +48,12 @@ std::vector<MeasuredStep> steps_of_table(const DiagnoseCommand& options) {
     MeasuredStep step;
     step.name = row.id;
     step.scenario = parse_scenario(e.yaml, row.id);
-    const Training& t = step.scenario.training;
-    const double tokens =
-        static_cast<double>(t.micro_batch * t.grad_accum * t.forwards * t.seq_len);
-    step.seconds = row.tokens_per_s ? tokens / *row.tokens_per_s : *row.step_s;
+    step.last_micro_batch = e.last_micro_batch;
+    try {
+      step.seconds = row.seconds(step_tokens(step.scenario.training, e.last_micro_batch));
+    } catch (const Error& problem) {
+      throw Error(fmt::format("{}: {}", row.id, problem.what()), {options.input, row.line});
+    }
     out.push_back(std::move(step));
   }
   if (out.empty())
@@ -79,7 +82,7 @@ int diagnose(const DiagnoseCommand& options, const Context& context) {
       throw Error("flat costs have no resources to explain", {options.input},
                   "use cost: {model: roofline}");
     const std::string name = scenario.name;
-    steps.push_back({name, std::move(scenario), seconds_of(options.measured)});
+    steps.push_back({name, std::move(scenario), seconds_of(options.measured), 1});
   }
   const Diagnosis d =
       diagnose(std::move(steps), options.uncertainty / 100, threads_or_all(options.threads));

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/cli/table.h"
+#include "sim/study/score.h"
 #include "sim/study/validate_kernels.h"
 
 namespace shardsim {
@@ -26,11 +27,11 @@ std::string_view role(const ValidatedKernel& v) {
 }
 
 template <class Is>
-KernelErrors errors_of(const std::vector<ValidatedKernel>& rows, Is is) {
+Score errors_of(const std::vector<ValidatedKernel>& rows, Is is) {
   std::vector<double> errors;
   for (const ValidatedKernel& v : rows)
     if (predicted(v) && is(v)) errors.push_back(v.error_pct());
-  return kernel_errors(std::move(errors));
+  return score(std::move(errors));
 }
 
 // Groups in the order of their names, each fitted and kept apart.
@@ -53,11 +54,12 @@ Table by_group(const std::vector<ValidatedKernel>& rows) {
                {"bias_pct", "bias %", 1},
                {"worst_pct", "worst %", 1}});
   const auto add = [&](const std::string& gpu, const std::string& kind, std::string_view which) {
-    const KernelErrors s = errors_of(rows, [&](const ValidatedKernel& v) {
+    const Score s = errors_of(rows, [&](const ValidatedKernel& v) {
       return (gpu == "all" || (v.row.gpu == gpu && v.row.kind == kind)) && role(v) == which;
     });
-    if (s.rows > 0)
-      table.add({gpu, kind, std::string(which), s.rows, s.median, s.mean, s.bias, s.worst});
+    if (s.count > 0)
+      table.add({gpu, kind, std::string(which), static_cast<int64_t>(s.count), s.median_abs_pct,
+                 s.mean_abs_pct, s.bias_pct, s.worst_pct});
   };
   for (const std::string_view which : {"test", "fitted", "contradicts"}) {
     for (const auto& [gpu, kind] : groups(rows)) add(gpu, kind, which);
@@ -132,11 +134,11 @@ std::string text(const CsvTable& table, const std::vector<ValidatedKernel>& rows
   out +=
       "\nErrors are of predicted against measured times; median and mean of their absolute values. "
       "Rows that contradict\nthe chip are faster than the best rate published for it, any shape.\n";
-  const KernelErrors apart = errors_of(rows, [](const ValidatedKernel& v) { return !v.fitted; });
-  if (apart.rows > 0)
+  const Score apart = errors_of(rows, [](const ValidatedKernel& v) { return !v.fitted; });
+  if (apart.count > 0)
     out += fmt::format("With those among them, the {} rows kept apart have a median of {:.1f} %.\n",
-                       apart.rows, apart.median);
-  if (const Table far = worst(rows); apart.rows > 0)
+                       apart.count, apart.median_abs_pct);
+  if (const Table far = worst(rows); apart.count > 0)
     out += fmt::format("\nfarthest of those kept apart\n{}", far.text());
   const std::map<std::string, int64_t> why = reasons(rows);
   if (!why.empty()) out += "\nleft out\n";

@@ -35,8 +35,12 @@ const char* name_of(AttentionBackend backend) {
   return "?";
 }
 
+Calibration own_calibration(const Scenario& s) {
+  return s.cost.calibration.value_or(calibration_of(s.cluster.gpu));
+}
+
 Calibration effective_calibration(const Scenario& s) {
-  Calibration c = s.cost.calibration ? *s.cost.calibration : calibration_of(s.cluster.gpu);
+  Calibration c = own_calibration(s);
   switch (attention_backend(s)) {
     case AttentionBackend::fa3: c.attention_backend = c.attention_fa3; break;
     case AttentionBackend::cudnn: c.attention_backend = c.attention_cudnn; break;

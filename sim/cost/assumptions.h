@@ -21,7 +21,9 @@ namespace shardsim {
 AttentionBackend attention_backend(const Scenario& scenario);
 const char* name_of(AttentionBackend backend);
 
-// The GPU's constants with the scenario's choices in them.
+// The constants that the scenario gives, or else its GPU's.
+Calibration own_calibration(const Scenario& scenario);
+// Those with the scenario's choices in them: not to be given back to a scenario, which would choose twice.
 Calibration effective_calibration(const Scenario& scenario);
 
 // One thing that a price hangs on: {"attention", "cuDNN", assumed}.

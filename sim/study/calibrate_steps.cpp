@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <map>
 #include <set>
 
@@ -15,8 +14,6 @@
 namespace shardsim {
 namespace {
 
-double rounded(double value) { return std::strtod(fmt::format("{:.4g}", value).c_str(), nullptr); }
-
 bool is_fitted(const ValidatedRow& row) {
   return row.left_out.empty() && row.part.role == RowRole::fit && row.fitted_s;
 }
@@ -25,7 +22,7 @@ bool is_fitted(const ValidatedRow& row) {
 
 CalibrationFile calibrate_steps(const CsvTable& table, const CalibrateOptions& options,
                                 const ValidationSplit& split) {
-  const Validation v = validate_training(table, split, ValidateOptions());
+  const Validation v = validate_training(table, split, {.leave_one_out = false});
   std::set<std::string> gpus;
   std::map<std::string, std::vector<double>> errors;  // of the GPU's rows, by group
   std::string reason;
@@ -57,15 +54,15 @@ CalibrationFile calibrate_steps(const CsvTable& table, const CalibrateOptions& o
     if (!f.constant.gpu.empty() && f.constant.gpu != file.gpu) continue;
     for (const ConstantInfo& info : calibration_constants()) {
       if (info.name != f.constant.name || f.prior <= 0) continue;
-      if (rounded(f.value) == rounded(f.prior)) continue;  // no row says anything about it
-      c.*info.member = rounded(prior.*info.member * f.value / f.prior);
+      if (four_digits(f.value) == four_digits(f.prior)) continue;  // no row says anything about it
+      c.*info.member = four_digits(prior.*info.member * f.value / f.prior);
       file.from[f.constant.name] =
           fmt::format("fitted on {} measured steps, within {:.1f} %", rows, f.error_pct);
     }
   }
   for (auto& [group, of] : errors)
     file.data.push_back({fmt::format("{}: {}", table.file, group), static_cast<int64_t>(of.size()),
-                         rounded(score(of).median_abs_pct)});
+                         four_digits(score(of).median_abs_pct)});
   file.name = options.name.empty() ? file.gpu : options.name;
   c.name = file.name;
   file.date = options.date;

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/base/error.h"
+#include "sim/cost/assumptions.h"
 #include "sim/study/parallel.h"
 #include "sim/study/step_model.h"
 
@@ -66,15 +67,16 @@ class Solver {
  public:
   Solver(std::vector<MeasuredStep>& steps, double uncertainty, int threads)
       : steps_(steps), uncertainty_(uncertainty), threads_(threads), models_(steps.size()) {
-    parallel_for(steps.size(), threads_,
-                 [&](size_t i) { models_[i] = std::make_unique<StepModel>(steps_[i].scenario); });
+    parallel_for(steps.size(), threads_, [&](size_t i) {
+      models_[i] = std::make_unique<StepModel>(steps_[i].scenario, steps_[i].last_micro_batch);
+    });
   }
 
   std::vector<double> predict(Explains what, double factor) {
     std::vector<double> out(models_.size());
     parallel_for(models_.size(), threads_, [&](size_t i) {
       const Scenario& s = models_[i]->scenario();
-      Calibration c = s.cost.calibration.value_or(calibration_of(s.cluster.gpu));
+      Calibration c = own_calibration(s);
       Cluster cluster = s.cluster;
       speed_up(what, factor, c, cluster);
       out[i] = models_[i]->seconds(c, cluster);

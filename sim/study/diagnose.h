@@ -29,6 +29,7 @@ struct MeasuredStep {
   std::string name;
   Scenario scenario;
   double seconds = 0;
+  double last_micro_batch = 1;  // how full it is
 };
 
 struct Explanation {

@@ -79,10 +79,7 @@ double predicted_s(const FitRow& row, const std::vector<FitConstant>& constants,
                    const FitPoint& point) {
   const Calibration prior = calibration_of(row.model->scenario().cluster.gpu);
   const Calibration c = at_point(prior, row.gpu, constants, point);
-  const double whole = row.model->seconds(c);
-  if (row.without == nullptr) return whole;
-  const double less = row.without->seconds(c);
-  return less + row.last * (whole - less);
+  return row.model->seconds(c);
 }
 
 Linearized::Linearized(const std::vector<FitRow>& rows, const std::vector<FitConstant>& constants,
@@ -130,12 +127,8 @@ Fitted fit(const std::vector<FitRow>& rows, const std::vector<FitConstant>& cons
     const Linearized at(rows, constants, out.point, options.threads);
     out.point = at.solve(rows, constants, use, options);
     if (i + 1 < options.iterations) continue;
-    std::vector<double> slope(rows.size() * constants.size());
-    for (size_t r = 0; r < rows.size(); ++r)
-      for (size_t k = 0; k < constants.size(); ++k)
-        slope[r * constants.size() + k] = at.slope(r, k);
-    const Normal n =
-        normal_equations(rows, use, slope, std::vector<double>(rows.size()), constants, options);
+    const Normal n = normal_equations(rows, use, at.slopes(), std::vector<double>(rows.size()),
+                                      constants, options);
     const MatrixXd covariance = n.information.inverse();
     for (Eigen::Index k = 0; k < covariance.rows(); ++k)
       out.standard_error.push_back(std::sqrt(covariance(k, k)));

@@ -28,15 +28,13 @@ struct FitConstant {
 
 struct FitRow {
   StepModel* model = nullptr;
-  StepModel* without = nullptr;  // with a micro-batch less, where the last is ragged
-  double last = 1;               // so much of the last micro-batch
   double measured_s = 0;
   std::string source;  // whose error it shares
   std::string gpu;
 };
 
 struct FitOptions {
-  double row_error = .025, shared_error = .04;
+  double row_error = .025, shared_error = .025;
   int iterations = 3;
   int threads = 1;
 };
@@ -60,6 +58,7 @@ class Linearized {
   // log measured - log predicted of row r at `point`, to first order.
   double residual(size_t r, const FitPoint& point) const;
   double slope(size_t r, size_t constant) const { return slope_[r * constants_ + constant]; }
+  const std::vector<double>& slopes() const { return slope_; }
   // The most likely point given the rows whose `use` is set.
   FitPoint solve(const std::vector<FitRow>& rows, const std::vector<FitConstant>& constants,
                  const std::vector<bool>& use, const FitOptions& options) const;

@@ -10,7 +10,7 @@
 
 #include "sim/base/error.h"
 #include "sim/base/quantity.h"
-#include "sim/cluster/catalogue.h"
+#include "sim/study/published_gpu.h"
 
 namespace shardsim {
 namespace {
@@ -19,39 +19,6 @@ constexpr std::string_view kColumns[] = {"kind",   "gpu",      "dtype",  "M",
                                          "N",      "K",        "shape",  "time_us",
                                          "tflops", "gbytes_s", "source", "note"};
 constexpr double kLargestSize = 1e9;
-
-struct GpuName {
-  std::string_view text, gpu, assumed;
-};
-
-// What tables call GPUs of the catalogue; the catalogue's own names hold too.
-constexpr GpuName kGpus[] = {
-    {"A100-SXM4-40GB", "a100-sxm4-40gb", ""},
-    {"A100-40GB-SXM", "a100-sxm4-40gb", ""},
-    {"A100-SXM4-80GB", "a100-sxm4-80gb", ""},
-    {"A100-80GB-SXM", "a100-sxm4-80gb", ""},
-    {"A100-SXM", "a100-sxm4-80gb", "the 80 GB part"},
-    {"A100", "a100-sxm4-80gb", "the 80 GB SXM part"},
-    {"A100-PCIe", "a100-pcie-80gb", ""},
-    {"A40", "a40", ""},
-    {"H100-80GB-SXM", "h100-sxm5-80gb", ""},
-    {"H100-SXM5-80GB", "h100-sxm5-80gb", ""},
-    {"H100", "h100-sxm5-80gb", "the 80 GB SXM part"},
-    {"H100 (unspecified host)", "h100-sxm5-80gb", "the 80 GB SXM part"},
-    {"H100-500W", "h100-sxm5-96gb", ""},
-    {"H100 (Meta variant)", "h100-sxm5-96gb", "the 96 GB part of 500 W"},
-    {"H100-PCIe", "h100-pcie-80gb", ""},
-    {"H200", "h200-sxm-141gb", ""},
-    {"GH200", "gh200-96gb", "the part with 96 GB"},
-    {"B200", "b200-sxm", ""},
-    {"B200 class (SM100)", "b200-sxm", "a B200"},
-    {"B300", "b300-sxm", ""},
-    {"GB200", "gb200", ""},
-    {"SM100 (2.5 PF class)", "gb200", "a GB200, whose peak it is"},
-    {"L40S", "l40s", ""},
-    {"RTX4090", "rtx4090", ""},
-    {"MI300X", "mi300x", ""},
-};
 
 struct MemoryName {
   std::string_view text;
@@ -157,17 +124,11 @@ class RowReader {
   }
 
   static std::string find(KernelRow& out) {
-    if (find_gpu(out.gpu_text)) {
-      out.gpu = out.gpu_text;
-      return "";
-    }
-    for (const GpuName& name : kGpus)
-      if (name.text == out.gpu_text) {
-        out.gpu = name.gpu;
-        out.assumed = name.assumed;
-        return "";
-      }
-    return fmt::format("'{}' is no GPU of the catalogue", out.gpu_text);
+    const std::optional<PublishedGpu> known = published_gpu(out.gpu_text);
+    if (!known) return fmt::format("'{}' is no GPU of the catalogue", out.gpu_text);
+    out.gpu = known->gpu;
+    out.assumed = known->assumed;
+    return "";
   }
 
   // "B=2;H=16;S=8192;D=128;causal=1" and "FA3; causal inferred from the baseline level".

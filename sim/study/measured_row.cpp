@@ -1,5 +1,9 @@
 #include "sim/study/measured_row.h"
 
+#include <cmath>
+
+#include "sim/base/error.h"
+
 namespace shardsim {
 namespace {
 
@@ -17,6 +21,12 @@ bool is_training_table(const CsvTable& table) {
   for (std::string_view name : kNeeded)
     if (!table.column(name)) return false;
   return table.column("tokens_per_s_per_gpu") || table.column("step_time_s");
+}
+
+double MeasuredRow::seconds(double tokens) const {
+  const double s = tokens_per_s ? tokens / *tokens_per_s : step_s.value_or(0);
+  if (!(s > 0 && std::isfinite(s))) throw Error("its rate or time is not above 0");
+  return s;
 }
 
 std::vector<MeasuredRow> measured_rows(const CsvTable& table) {

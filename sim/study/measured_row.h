@@ -26,6 +26,9 @@ struct MeasuredRow {
 
   // "ttG" of "ttG-001"; the source where the id has no dash.
   std::string group() const;
+  // Of a step with so many tokens on one GPU: by its rate, or as stated. Throws Error where that is not
+  // above 0.
+  double seconds(double tokens) const;
 };
 
 // True where the header has the columns that a measured step needs.

@@ -6,6 +6,9 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <optional>
+
+#include "sim/study/published_gpu.h"
 
 namespace shardsim {
 namespace {
@@ -24,29 +27,8 @@ int month_of(std::string_view date) {
   return year * 100 + month;
 }
 
-struct GpuName {
-  std::string_view measured, catalogue, note;
-};
-constexpr GpuName kGpuNames[] = {
-    {"A100-80GB", "a100-sxm4-80gb", ""},
-    {"A100-40GB", "a100-sxm4-40gb", ""},
-    {"A100-SXM4-40GB", "a100-sxm4-40gb", ""},
-    {"A100-SXM4-80GB", "a100-sxm4-80gb", ""},
-    {"A100", "a100-sxm4-80gb", "A100 is the 80 GB SXM part"},
-    {"H100-80GB", "h100-sxm5-80gb", ""},
-    {"H100-SXM5-80GB", "h100-sxm5-80gb", ""},
-    {"H100-95GB", "h100-sxm5-96gb", ""},
-    {"H100-95GB-HBM2e", "h100-sxm5-96gb", ""},
-    {"H100-96GB-HBM2e-500W", "h100-sxm5-96gb", ""},
-    {"H200", "h200-sxm-141gb", ""},
-    {"B200", "b200-sxm", ""},
-    {"GB200", "gb200", ""},
-    {"MI300X", "mi300x", ""},
-    {"RTX4090", "rtx4090", ""},
-};
-
 constexpr double kMostCounted = 1e9;
-constexpr std::string_view kSmallParts = "h100-sxm5-96gb";
+constexpr std::string_view kTorchtitanH100 = "h100-sxm5-96gb";  // that its benchmarks ran on
 
 // Collects a scenario's sections, or the reason why there is none.
 class Writer {
@@ -115,19 +97,16 @@ class Writer {
   }
 
   void machine() {
-    std::string gpu;
-    for (const GpuName& g : kGpuNames)
-      if (r_.gpu == g.measured) {
-        gpu = g.catalogue;
-        if (!g.note.empty()) assume(std::string(g.note));
-      }
-    if (r_.gpu == "H100") {
-      gpu = has(r_.framework, "torchtitan") ? kSmallParts : "h100-sxm5-80gb";
-      assume(fmt::format("H100 is the {} part", gpu == kSmallParts ? "96 GB, 500 W" : "80 GB SXM"));
-    }
-    if (gpu.empty())
+    const std::optional<PublishedGpu> known = published_gpu(r_.gpu);
+    if (!known)
       return leave_out(r_.gpu.empty() ? "gpu is not stated"
                                       : fmt::format("no catalogue entry for GPU {}", r_.gpu));
+    std::string gpu(known->gpu), assumed(known->assumed);
+    if (r_.gpu == "H100" && has(r_.framework, "torchtitan")) {
+      gpu = kTorchtitanH100;
+      assumed = "the 96 GB part of 500 W";
+    }
+    if (!assumed.empty()) assume(fmt::format("{} is {}", r_.gpu, assumed));
     gpu_ = gpu;
     if (!r_.gpus) assume("8 GPUs, as torchtitan's commands start");
     world_ = static_cast<int64_t>(r_.gpus.value_or(8));

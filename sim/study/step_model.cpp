@@ -1,6 +1,7 @@
 #include "sim/study/step_model.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "sim/base/error.h"
 #include "sim/report/timeline.h"
@@ -12,15 +13,20 @@ constexpr int64_t kSteps = 3;
 
 }  // namespace
 
-StepModel::StepModel(Scenario scenario) : scenario_(std::move(scenario)) {
+double step_tokens(const Training& t, double last_micro_batch) {
+  return static_cast<double>(t.micro_batch * t.forwards * t.seq_len) *
+         (static_cast<double>(t.grad_accum - 1) + last_micro_batch);
+}
+
+StepModel::StepModel(Scenario scenario, double last_micro_batch)
+    : scenario_(std::move(scenario)), last_(last_micro_batch) {
   scenario_.options.memory = MemoryLevel::live;
   scenario_.options.max_steps = kSteps;
   simulate(scenario_, Until::max_steps, laid_out_);
-}
-
-int64_t StepModel::tokens() const {
-  const Training& t = scenario_.training;
-  return t.micro_batch * t.grad_accum * t.forwards * t.seq_len;
+  if (last_ >= 1 || scenario_.training.grad_accum == 1) return;
+  Scenario fewer = scenario_;
+  --fewer.training.grad_accum;
+  fewer_ = std::make_unique<StepModel>(std::move(fewer));
 }
 
 double StepModel::memory_used() const {
@@ -47,7 +53,10 @@ double StepModel::seconds(const Calibration& constants, const Cluster& cluster) 
   SHARDSIM_ASSERT(played > 0, "the steps that were laid out are played");
   Timeline timeline;
   timeline.build(laid_out_.schedule, trace_, played - 1);
-  return timeline.times().length().as_s();
+  const double whole = timeline.times().length().as_s();
+  if (!fewer_) return whole;
+  const double less = fewer_->seconds(constants, cluster);
+  return less + last_ * (whole - less);
 }
 
 }  // namespace shardsim

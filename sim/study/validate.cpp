@@ -16,39 +16,8 @@
 namespace shardsim {
 namespace {
 
-// A row's scenario, laid out; a second one with a micro-batch less where the last is ragged.
-struct LaidOut {
-  std::unique_ptr<StepModel> model, without;
-  double last = 1;
-
-  FitRow fit_row(const ValidatedRow& r) const {
-    return {model.get(), without.get(), last, r.measured_s, r.group, r.gpu};
-  }
-};
-
-double shipped_s(const LaidOut& l) {
-  const Scenario& s = l.model->scenario();
-  const Calibration constants = s.cost.calibration.value_or(calibration_of(s.cluster.gpu));
-  const double whole = l.model->seconds(constants);
-  if (!l.without) return whole;
-  const double less = l.without->seconds(constants);
-  return less + l.last * (whole - less);
-}
-
-LaidOut lay_out(const ExpressedRow& e, const Scenario& scenario) {
-  LaidOut out;
-  out.model = std::make_unique<StepModel>(scenario);
-  if (e.last_micro_batch < 1 && scenario.training.grad_accum > 1) {
-    Scenario fewer = scenario;
-    --fewer.training.grad_accum;
-    out.without = std::make_unique<StepModel>(std::move(fewer));
-    out.last = e.last_micro_batch;
-  }
-  return out;
-}
-
 void predict(const MeasuredRow& row, const ValidationSplit& split, bool keep, ValidatedRow& out,
-             LaidOut& kept) {
+             std::unique_ptr<StepModel>& kept) {
   out.row = row;
   out.group = row.group();
   out.part = split.part_of(row);
@@ -63,20 +32,15 @@ void predict(const MeasuredRow& row, const ValidationSplit& split, bool keep, Va
     out.gpu = scenario.cluster.gpu.name;
     out.unit =
         fmt::format("{}, {}{}", out.group, out.gpu, row.compile == "true" ? ", compiled" : "");
-    out.tokens = static_cast<double>(t.micro_batch * t.seq_len) *
-                 (static_cast<double>(t.grad_accum - 1) + e.last_micro_batch);
-    out.measured_s = row.tokens_per_s ? out.tokens / *row.tokens_per_s : *row.step_s;
-    if (!(out.measured_s > 0 && std::isfinite(out.measured_s))) {
-      out.left_out = "its rate or time is not above 0";
-      return;
-    }
-    LaidOut laid = lay_out(e, scenario);
-    out.predicted_s = shipped_s(laid);
-    out.memory_used = laid.model->memory_used();
+    out.tokens = step_tokens(t, e.last_micro_batch);
+    out.measured_s = row.seconds(out.tokens);
+    auto model = std::make_unique<StepModel>(scenario, e.last_micro_batch);
+    out.predicted_s = model->seconds(own_calibration(scenario));
+    out.memory_used = model->memory_used();
     const std::vector<std::string> open = assumptions(scenario);
     out.assumed.insert(out.assumed.end(), open.begin(), open.end());
     const RowRole role = out.part.role;
-    if (keep && role != RowRole::apart && role != RowRole::unlisted) kept = std::move(laid);
+    if (keep && role != RowRole::apart && role != RowRole::unlisted) kept = std::move(model);
   } catch (const Error& problem) {
     out.left_out = problem.what();
   }
@@ -158,17 +122,17 @@ std::vector<PairRow> pairs_of(const std::vector<ValidatedRow>& rows) {
 }
 
 // Fits, then every source's rows by constants that never saw it.
-void experiments(const ValidationSplit& split, int threads, const std::vector<LaidOut>& laid,
-                 Validation& v) {
+void experiments(const ValidationSplit& split, const ValidateOptions& with, int threads,
+                 const std::vector<std::unique_ptr<StepModel>>& models, Validation& v) {
   std::vector<size_t> index;  // of v.rows
   std::vector<FitRow> rows;
   std::set<std::string> gpus, sources;
   std::vector<bool> use;
   for (size_t i = 0; i < v.rows.size(); ++i) {
     const ValidatedRow& r = v.rows[i];
-    if (!laid[i].model) continue;
+    if (!models[i]) continue;
     index.push_back(i);
-    rows.push_back(laid[i].fit_row(r));
+    rows.push_back({models[i].get(), r.measured_s, r.group, r.gpu});
     const bool fitted = r.part.role == RowRole::fit;
     use.push_back(fitted);
     if (!fitted) continue;
@@ -197,6 +161,7 @@ void experiments(const ValidationSplit& split, int threads, const std::vector<La
   parallel_for(rows.size(), threads, [&](size_t r) {
     v.rows[index[r]].fitted_s = predicted_s(rows[r], constants, fitted.point);
   });
+  if (!with.leave_one_out) return;
   // Without one source the constants move little: one linearization at the common fit serves all.
   const Linearized near(rows, constants, fitted.point, threads);
   for (const std::string& source : sources) {
@@ -213,30 +178,6 @@ void experiments(const ValidationSplit& split, int threads, const std::vector<La
 
 }  // namespace
 
-Score score(std::vector<double> errors) {
-  Score s;
-  s.count = errors.size();
-  if (errors.empty()) return s;
-  const auto n = static_cast<double>(errors.size());
-  for (double e : errors) {
-    s.bias_pct += e / n;
-    s.mean_abs_pct += std::abs(e) / n;
-  }
-  std::sort(errors.begin(), errors.end(),
-            [](double a, double b) { return std::abs(a) < std::abs(b); });
-  const auto at = [&](double q) {
-    const double x = q * (n - 1);
-    const auto i = static_cast<size_t>(x);
-    const size_t next = std::min(i + 1, errors.size() - 1);
-    const double low = std::abs(errors[i]), high = std::abs(errors[next]);
-    return low + (x - static_cast<double>(i)) * (high - low);
-  };
-  s.median_abs_pct = at(.5);
-  s.p90_abs_pct = at(.9);
-  s.worst_pct = errors.back();
-  return s;
-}
-
 Validation validate_training(const CsvTable& table, const ValidationSplit& split,
                              const ValidateOptions& options) {
   const int threads = threads_or_all(options.threads);
@@ -244,13 +185,13 @@ Validation validate_training(const CsvTable& table, const ValidationSplit& split
   const std::vector<MeasuredRow> rows = measured_rows(table);
   Validation v;
   v.rows.resize(rows.size());
-  std::vector<LaidOut> laid(rows.size());
+  std::vector<std::unique_ptr<StepModel>> models(rows.size());
   parallel_for(rows.size(), threads,
-               [&](size_t i) { predict(rows[i], split, options.fit, v.rows[i], laid[i]); });
+               [&](size_t i) { predict(rows[i], split, options.fit, v.rows[i], models[i]); });
   for (ValidatedRow& r : v.rows)
     if (r.left_out.empty())
       if (const SourceFactor* f = factors.find(r.unit)) r.calibrated_s = r.predicted_s / f->factor;
-  if (options.fit) experiments(split, threads, laid, v);
+  if (options.fit) experiments(split, options, threads, models, v);
   after_calibration(v.rows);
   v.pairs = pairs_of(v.rows);
   return v;

@@ -23,17 +23,11 @@
 
 #include "sim/study/measured_row.h"
 #include "sim/study/measured_scenario.h"
+#include "sim/study/score.h"
 #include "sim/study/source_factors.h"
 #include "sim/study/validation_split.h"
 
 namespace shardsim {
-
-struct Score {
-  size_t count = 0;
-  double median_abs_pct = 0, mean_abs_pct = 0, p90_abs_pct = 0, worst_pct = 0, bias_pct = 0;
-};
-// worst_pct keeps its sign.
-Score score(std::vector<double> errors_pct);
 
 struct ValidatedRow {
   MeasuredRow row;
@@ -80,6 +74,7 @@ struct Validation {
 struct ValidateOptions {
   int threads = 0;  // all cores
   bool fit = true;
+  bool leave_one_out = true;  // where fitted: each source by constants that never saw it
 };
 
 Validation validate_training(const CsvTable& table, const ValidationSplit& split,

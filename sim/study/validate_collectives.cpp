@@ -221,26 +221,6 @@ CollectiveSources parse_collective_sources(std::string_view yaml, const std::str
   return out;
 }
 
-ErrorSummary summary_of(const std::string& name, std::vector<double> errors) {
-  ErrorSummary s;
-  s.name = name;
-  s.count = static_cast<int>(errors.size());
-  if (errors.empty()) return s;
-  for (double e : errors) {
-    s.mean_abs_pct += std::abs(e);
-    s.bias_pct += e;
-    if (std::abs(e) > std::abs(s.worst_pct)) s.worst_pct = e;
-  }
-  s.mean_abs_pct /= static_cast<double>(errors.size());
-  s.bias_pct /= static_cast<double>(errors.size());
-  for (double& e : errors) e = std::abs(e);
-  std::sort(errors.begin(), errors.end());
-  const size_t n = errors.size();
-  s.median_abs_pct = n % 2 == 1 ? errors[n / 2] : (errors[n / 2 - 1] + errors[n / 2]) / 2;
-  s.p90_abs_pct = errors[std::min(n - 1, (n * 9 + 9) / 10 - 1)];
-  return s;
-}
-
 CollectiveValidation validate_collectives(const CsvTable& table, const CollectiveSources& sources,
                                           CollectiveModel::Backend backend) {
   const Columns c(table);
@@ -271,11 +251,10 @@ CollectiveValidation validate_collectives(const CsvTable& table, const Collectiv
     return e;
   };
   for (const std::string& name : names)
-    out.groups.push_back(
-        summary_of(name, errors([&](const auto& v) { return v.group() == name; })));
+    out.groups.push_back({name, score(errors([&](const auto& v) { return v.group() == name; }))});
   for (const Class& k : classes()) {
     std::vector<double> e = errors([&](const auto& v) { return k.has(v); });
-    if (!e.empty()) out.classes.push_back(summary_of(k.name, std::move(e)));
+    if (!e.empty()) out.classes.push_back({k.name, score(std::move(e))});
   }
   return out;
 }

@@ -12,6 +12,7 @@
 
 #include "sim/cluster/collective_model.h"
 #include "sim/config/csv.h"
+#include "sim/study/score.h"
 
 namespace shardsim {
 
@@ -48,17 +49,16 @@ struct ValidatedCollective {
   std::string group() const;
 };
 
-struct ErrorSummary {
+struct NamedScore {
   std::string name;
-  int count = 0;
-  double median_abs_pct = 0, mean_abs_pct = 0, p90_abs_pct = 0, worst_pct = 0, bias_pct = 0;
+  Score score;
 };
 
 struct CollectiveValidation {
   std::vector<ValidatedCollective> rows;  // in the table's order
-  std::vector<ErrorSummary> groups;       // system, collective and ranks, in order of appearance
+  std::vector<NamedScore> groups;         // system, collective and ranks, in order of appearance
   // "kept out: gather and scatter between nodes, 32 MiB and more", and so on.
-  std::vector<ErrorSummary> classes;
+  std::vector<NamedScore> classes;
 };
 
 CollectiveValidation validate_collectives(const CsvTable& table, const CollectiveSources& sources,
@@ -71,8 +71,5 @@ std::string collective_validation_json(const CollectiveValidation& validation);
 std::string collective_validation_csv(const CollectiveValidation& validation);
 // Every row too where `verbose`.
 std::string collective_validation_table(const CollectiveValidation& validation, bool verbose);
-
-// Median, mean, 90th percentile and bias of errors in percent.
-ErrorSummary summary_of(const std::string& name, std::vector<double> errors_pct);
 
 }  // namespace shardsim

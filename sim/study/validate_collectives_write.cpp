@@ -16,24 +16,16 @@ using Json = nlohmann::ordered_json;
 
 double rounded(double x) { return std::round(x * 1000) / 1000; }
 
-Json summary_json(const ErrorSummary& s) {
-  return {{"count", s.count},
-          {"median_abs_pct", rounded(s.median_abs_pct)},
-          {"mean_abs_pct", rounded(s.mean_abs_pct)},
-          {"p90_abs_pct", rounded(s.p90_abs_pct)},
-          {"worst_pct", rounded(s.worst_pct)},
-          {"bias_pct", rounded(s.bias_pct)}};
-}
-
-ErrorSummary totals(const CollectiveValidation& v) {
+Score totals(const CollectiveValidation& v) {
   std::vector<double> errors;
   for (const ValidatedCollective& r : v.rows)
     if (r.left_out.empty()) errors.push_back(r.error_pct());
-  return summary_of("all", std::move(errors));
+  return score(std::move(errors));
 }
 
-std::vector<std::string> cells(const ErrorSummary& s) {
-  return {s.name,
+std::vector<std::string> cells(const NamedScore& named) {
+  const Score& s = named.score;
+  return {named.name,
           std::to_string(s.count),
           fmt::format("{:.1f}", s.median_abs_pct),
           fmt::format("{:.1f}", s.mean_abs_pct),
@@ -66,11 +58,11 @@ std::string collective_validation_json(const CollectiveValidation& v) {
                          {"fitted", r.fitted},
                          {"left_out", out ? Json(r.left_out) : Json(nullptr)}});
   }
-  j["totals"] = summary_json(totals(v));
+  j["totals"] = score_json(totals(v));
   j["classes"] = Json::object();
-  for (const ErrorSummary& s : v.classes) j["classes"][s.name] = summary_json(s);
+  for (const NamedScore& s : v.classes) j["classes"][s.name] = score_json(s.score);
   j["groups"] = Json::object();
-  for (const ErrorSummary& s : v.groups) j["groups"][s.name] = summary_json(s);
+  for (const NamedScore& s : v.groups) j["groups"][s.name] = score_json(s.score);
   return j.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -102,12 +94,12 @@ std::string collective_validation_table(const CollectiveValidation& v, bool verb
   out.add("");
   out.add("errors in percent of the measured time, by whether the source was fitted");
   std::vector<std::vector<std::string>> rows{heads()};
-  for (const ErrorSummary& s : v.classes) rows.push_back(cells(s));
+  for (const NamedScore& s : v.classes) rows.push_back(cells(s));
   out.text(aligned(rows, kAlign));
   out.add("");
   out.add("by system, collective and ranks");
   rows = {heads()};
-  for (const ErrorSummary& s : v.groups) rows.push_back(cells(s));
+  for (const NamedScore& s : v.groups) rows.push_back(cells(s));
   out.text(aligned(rows, kAlign));
   if (!verbose) return out.take();
   out.add("");

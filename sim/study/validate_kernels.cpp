@@ -79,23 +79,6 @@ std::vector<ValidatedKernel> validate_kernels(const CsvTable& table) {
   return out;
 }
 
-KernelErrors kernel_errors(std::vector<double> errors) {
-  KernelErrors s;
-  s.rows = static_cast<int64_t>(errors.size());
-  if (errors.empty()) return s;
-  const auto n = static_cast<double>(errors.size());
-  for (const double e : errors) {
-    s.mean += std::abs(e) / n;
-    s.bias += e / n;
-    if (std::abs(e) > std::abs(s.worst)) s.worst = e;
-  }
-  for (double& e : errors) e = std::abs(e);
-  std::sort(errors.begin(), errors.end());
-  const size_t half = errors.size() / 2;
-  s.median = errors.size() % 2 == 1 ? errors[half] : (errors[half - 1] + errors[half]) / 2;
-  return s;
-}
-
 bool KernelSplit::holds(std::string_view source) const {
   return std::find(fitted.begin(), fitted.end(), source) != fitted.end();
 }

@@ -27,13 +27,6 @@ struct ValidatedKernel {
 
 std::vector<ValidatedKernel> validate_kernels(const CsvTable& table);
 
-// Of absolute errors, in percent; bias and worst with their signs.
-struct KernelErrors {
-  int64_t rows = 0;
-  double median = 0, mean = 0, bias = 0, worst = 0;
-};
-KernelErrors kernel_errors(std::vector<double> errors_pct);
-
 // The sources that calibrations are fitted on, and the best published rate of products by GPU.
 struct KernelSplit {
   std::vector<std::string> fitted;

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "sim/report/text.h"
 #include "sim/study/validate.h"
 
 namespace shardsim {
@@ -17,6 +18,9 @@ struct Way {
   std::string_view name, sentence;
   std::function<std::optional<double>(const ValidatedRow&)> error;
 };
+
+// Places in ways().
+enum : size_t { kShipped, kCalibrated, kFitted, kLeftOut, kOneStep, kOtherRows };
 
 const std::vector<Way>& ways() {
   static const std::vector<Way> all{
@@ -48,16 +52,6 @@ Score score_of(const Validation& v, const Way& way, const Choose& choose) {
     if (r.left_out.empty() && choose(r))
       if (const std::optional<double> e = way.error(r)) errors.push_back(*e);
   return score(std::move(errors));
-}
-
-ordered_json score_json(const Score& s) {
-  if (s.count == 0) return nullptr;
-  return {{"count", s.count},
-          {"median_abs_pct", s.median_abs_pct},
-          {"mean_abs_pct", s.mean_abs_pct},
-          {"p90_abs_pct", s.p90_abs_pct},
-          {"worst_pct", s.worst_pct},
-          {"bias_pct", s.bias_pct}};
 }
 
 // Sets of rows that are reported.
@@ -127,9 +121,9 @@ std::string validation_json(const Validation& v) {
       row["predicted"] = r.predicted_s;
       row["memory_used"] = r.memory_used;
       row["error_pct"] = r.error_pct();
-      row["calibrated_error_pct"] = optional_json(ways()[1].error(r));
-      row["fitted_error_pct"] = optional_json(ways()[2].error(r));
-      row["left_out_error_pct"] = optional_json(ways()[3].error(r));
+      row["calibrated_error_pct"] = optional_json(ways()[kCalibrated].error(r));
+      row["fitted_error_pct"] = optional_json(ways()[kFitted].error(r));
+      row["left_out_error_pct"] = optional_json(ways()[kLeftOut].error(r));
       row["one_step_error_pct"] = optional_json(r.one_step_pct);
       row["other_rows_error_pct"] = optional_json(r.other_rows_pct);
       row["assumed"] = r.assumed;
@@ -137,7 +131,7 @@ std::string validation_json(const Validation& v) {
     if (!r.part.why.empty()) row["why"] = r.part.why;
     j["rows"].push_back(std::move(row));
   }
-  j["totals"] = score_json(score_of(v, ways()[0], [](const ValidatedRow&) { return true; }));
+  j["totals"] = score_json(score_of(v, ways()[kShipped], [](const ValidatedRow&) { return true; }));
   for (const Part& p : parts(v))
     for (const Way& w : ways())
       j["parts"][p.name][std::string(w.name)] = score_json(score_of(v, w, p.choose));
@@ -187,10 +181,10 @@ std::string validation_table(const Validation& v, bool verbose) {
                  "shipped: mean median bias worst", "source left out", "after its other rows");
   for (const std::string& g : groups(v)) {
     const Choose mine = [&](const ValidatedRow& r) { return r.group == g; };
-    const Score s = score_of(v, ways()[0], mine);
+    const Score s = score_of(v, ways()[kShipped], mine);
     fmt::format_to(add, "{:8} {:4}   {}{}{}\n", g, s.count, score_cells(s),
-                   score_cells(score_of(v, ways()[3], mine)),
-                   score_cells(score_of(v, ways()[5], mine)));
+                   score_cells(score_of(v, ways()[kLeftOut], mine)),
+                   score_cells(score_of(v, ways()[kOtherRows], mine)));
   }
   if (!v.constants.empty()) {
     fmt::format_to(add,
@@ -236,22 +230,19 @@ std::string validation_table(const Validation& v, bool verbose) {
 std::string validation_csv(const Validation& v) {
   std::string out =
       "id,group,role,gpu,measured_s,predicted_s,error_pct,calibrated_error_pct,fitted_error_pct,"
-      "left_out_error_pct,"
-      "other_rows_error_pct,left_out\n";
+      "left_out_error_pct,other_rows_error_pct,left_out\n";
   const auto cell = [](const std::optional<double>& x) {
     return x ? fmt::format("{:.4f}", *x) : std::string();
   };
   for (const ValidatedRow& r : v.rows) {
-    std::string why = r.left_out;
-    for (size_t i = why.find('"'); i != std::string::npos; i = why.find('"', i + 2))
-      why.insert(i, 1, '"');
+    out += fmt::format("{},{},{}", csv_field(r.row.id), csv_field(r.group), name_of(r.part.role));
     if (!r.left_out.empty())
-      out += fmt::format("{},{},{},,,,,,,,,\"{}\"\n", r.row.id, r.group, name_of(r.part.role), why);
+      out += fmt::format(",,,,,,,,,{}\n", csv_field(r.left_out));
     else
-      out += fmt::format("{},{},{},{},{:.6f},{:.6f},{:.4f},{},{},{},{},\n", r.row.id, r.group,
-                         name_of(r.part.role), r.gpu, r.measured_s, r.predicted_s, r.error_pct(),
-                         cell(ways()[1].error(r)), cell(ways()[2].error(r)),
-                         cell(ways()[3].error(r)), cell(r.other_rows_pct));
+      out += fmt::format(",{},{:.6f},{:.6f},{:.4f},{},{},{},{},\n", r.gpu, r.measured_s,
+                         r.predicted_s, r.error_pct(), cell(ways()[kCalibrated].error(r)),
+                         cell(ways()[kFitted].error(r)), cell(ways()[kLeftOut].error(r)),
+                         cell(r.other_rows_pct));
   }
   return out;
 }

@@ -28,7 +28,7 @@ class Fit : public ::testing::Test {
   const std::string gpu_ = "h100-sxm5-80gb";
 
   FitRow row(StepModel& m, double seconds, const std::string& source) {
-    return {&m, nullptr, 1, seconds, source, gpu_};
+    return {&m, seconds, source, gpu_};
   }
 };
 

@@ -55,14 +55,14 @@ TEST(ValidateCollectives, RowsAndReasons) {
   EXPECT_EQ(v.rows[6].left_out, "alltoall is not priced");
   EXPECT_EQ(v.rows[7].left_out, "8 GPUs on 3 nodes of 8 are not laid out evenly");
   ASSERT_EQ(v.groups.size(), 4u);
-  EXPECT_EQ(v.groups[0].count, 1);
+  EXPECT_EQ(v.groups[0].score.count, 1u);
 }
 
 TEST(ValidateCollectives, Classes) {
   const CollectiveValidation v = validated();
   const auto count = [&](const std::string& name) {
-    for (const ErrorSummary& s : v.classes)
-      if (s.name == name) return s.count;
+    for (const NamedScore& s : v.classes)
+      if (s.name == name) return static_cast<int>(s.score.count);
     return 0;
   };
   EXPECT_EQ(count("fitted: gather and scatter between nodes, 32 MiB and more"), 1);
@@ -91,16 +91,6 @@ TEST(ValidateCollectives, Shipped) {
   EXPECT_GT(s.fitted.size(), 5u);
   EXPECT_TRUE(is_collective_table(parse_csv(kTable, "rows.csv")));
   EXPECT_FALSE(is_collective_table(parse_csv("id,gpu\n", "rows.csv")));
-}
-
-TEST(ValidateCollectives, Summary) {
-  const ErrorSummary s = summary_of("x", {-4, 1, 2, 3});
-  EXPECT_EQ(s.count, 4);
-  EXPECT_EQ(s.median_abs_pct, 2.5);
-  EXPECT_EQ(s.mean_abs_pct, 2.5);
-  EXPECT_EQ(s.p90_abs_pct, 4);
-  EXPECT_EQ(s.worst_pct, -4);
-  EXPECT_EQ(s.bias_pct, .5);
 }
 
 TEST(ValidateCollectives, Mistakes) {
