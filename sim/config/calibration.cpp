@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 
 #include "sim/base/spelling.h"
@@ -109,15 +110,6 @@ std::vector<DataUsed> read_data(const Value& value) {
   return data;
 }
 
-std::string in_quotes(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += c;
-  }
-  return out + "\"";
-}
-
 template <class Infos, class T>
 std::string constants_yaml(const Infos& infos, const T& constants, const CalibrationFile& file) {
   std::string out = "constants:\n";
@@ -128,7 +120,7 @@ std::string constants_yaml(const Infos& infos, const T& constants, const Calibra
       out += fmt::format("  {}: {}\n", info.name, value);
     else
       out +=
-          fmt::format("  {}: {{value: {}, from: {}}}\n", info.name, value, in_quotes(from->second));
+          fmt::format("  {}: {{value: {}, from: {}}}\n", info.name, value, yaml_text(from->second));
   }
   return out;
 }
@@ -200,6 +192,10 @@ CalibrationFile load_calibration(const std::string& path) {
   return parse_calibration(read_text_file(path), path);
 }
 
+double four_digits(double value) {
+  return std::strtod(fmt::format("{:.4g}", value).c_str(), nullptr);
+}
+
 std::string calibration_yaml(const CalibrationFile& file, std::string_view comment) {
   std::string out;
   while (!comment.empty()) {
@@ -207,7 +203,7 @@ std::string calibration_yaml(const CalibrationFile& file, std::string_view comme
     out += fmt::format("# {}\n", comment.substr(0, end));
     comment.remove_prefix(std::min(end + 1, comment.size()));
   }
-  out += fmt::format("calibration: 1\nname: {}\n", in_quotes(file.name));
+  out += fmt::format("calibration: 1\nname: {}\n", yaml_text(file.name));
   if (!file.gpu.empty()) out += fmt::format("gpu: {}\n", file.gpu);
   if (!file.date.empty()) out += fmt::format("date: \"{}\"\n", file.date);
   if (file.sustained) {
@@ -222,7 +218,7 @@ std::string calibration_yaml(const CalibrationFile& file, std::string_view comme
     out += constants_yaml(kernel_constants(), *file.kernel, file);
     if (!file.kernel->attention.empty()) out += "attention:\n";
     for (const AttentionCurve& curve : file.kernel->attention) {
-      out += fmt::format("  - implementation: {}\n    pass: {}\n", in_quotes(curve.implementation),
+      out += fmt::format("  - implementation: {}\n    pass: {}\n", yaml_text(curve.implementation),
                          curve.backward ? "backward" : "forward");
       for (const CurveConstantInfo& info : curve_constants())
         out += fmt::format("    {}: {}\n", info.name, curve.*info.member);
@@ -236,7 +232,7 @@ std::string calibration_yaml(const CalibrationFile& file, std::string_view comme
   }
   if (!file.data.empty()) out += "data:\n";
   for (const DataUsed& d : file.data)
-    out += fmt::format("  - {{source: {}, rows: {}, residual_pct: {}}}\n", in_quotes(d.source),
+    out += fmt::format("  - {{source: {}, rows: {}, residual_pct: {}}}\n", yaml_text(d.source),
                        d.rows, d.residual_pct);
   return out;
 }

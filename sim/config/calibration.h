@@ -56,6 +56,8 @@ bool is_date(std::string_view text);
 
 CalibrationFile parse_calibration(std::string_view text, const std::string& file);
 CalibrationFile load_calibration(const std::string& path);
+// As files state fitted constants: 0.69134 is 0.6913.
+double four_digits(double value);
 // A file that reads back as the same. `comment`: its first lines, each after "# ".
 std::string calibration_yaml(const CalibrationFile& file, std::string_view comment = {});
 

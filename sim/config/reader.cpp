@@ -39,6 +39,19 @@ std::string quoted_for_message(std::string_view text) {
   return out + "'";
 }
 
+std::string yaml_text(std::string_view text) {
+  std::string out = "\"";
+  for (char c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+      continue;
+    }
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + "\"";
+}
+
 Value::Value(std::shared_ptr<const Document> document)
     : document_(std::move(document)), id_(document_->root()) {}
 

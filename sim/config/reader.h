@@ -107,4 +107,7 @@ class Map {
 // The value as it stands in messages: in quotes, short, and with nothing unprintable.
 std::string quoted_for_message(std::string_view text);
 
+// The value as YAML reads it back, in quotes: a"b is "a\"b".
+std::string yaml_text(std::string_view text);
+
 }  // namespace shardsim

@@ -20,8 +20,6 @@ using Kind = SingleKernel::Kind;
 constexpr double kNoise = .02;
 constexpr double kRounding = 1.005;  // of published rates and times
 
-double rounded(double value) { return std::strtod(fmt::format("{:.4g}", value).c_str(), nullptr); }
-
 double error_of(const Gpu& gpu, const KernelCalibration& c, const KernelRow& row) {
   const std::optional<double> us = single_kernel_us(gpu, c, row.kernel);
   SHARDSIM_ASSERT(us, "a row that is fitted is one that can be predicted");
@@ -66,7 +64,7 @@ void fit(const Gpu& gpu, KernelCalibration& c, const std::vector<const KernelRow
     free[i].at(c) = prior[i];
     if (of_rows() != before) free[i].at(c) = x[i];
   }
-  for (const Free& f : free) f.at(c) = rounded(f.at(c));
+  for (const Free& f : free) f.at(c) = four_digits(f.at(c));
 }
 
 // Those of products (gemm_...) or of memory-bound kernels.
@@ -142,7 +140,7 @@ CalibrationFile fit_kernels(const Gpu& gpu, const KernelCalibration& prior,
     errors[row->source].push_back(std::abs(std::expm1(error_of(gpu, c, *row))) * 100);
   for (auto& [source, of] : errors) {
     std::nth_element(of.begin(), of.begin() + static_cast<ptrdiff_t>(of.size() / 2), of.end());
-    file.data.push_back({source, static_cast<int64_t>(of.size()), rounded(of[of.size() / 2])});
+    file.data.push_back({source, static_cast<int64_t>(of.size()), four_digits(of[of.size() / 2])});
   }
   file.kernel = std::move(c);
   return file;

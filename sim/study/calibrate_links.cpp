@@ -26,8 +26,6 @@ struct Term {
   std::string source;
 };
 
-double rounded(double value) { return std::strtod(fmt::format("{:.4g}", value).c_str(), nullptr); }
-
 class LinkReader {
  public:
   explicit LinkReader(const CsvTable& table) : table_(table) {}
@@ -104,7 +102,7 @@ Link solve(const std::vector<Term>& terms, const CsvTable& table, std::string_vi
   if (alpha < 0) alpha = 0, inverse = b1 / bb;
   if (inverse <= 0)
     throw Error(fmt::format("links.{}: the times do not grow with the bytes", link), {table.file});
-  return {rounded(alpha), rounded(1 / (inverse * 1e3))};
+  return {four_digits(alpha), four_digits(1 / (inverse * 1e3))};
 }
 
 double error_pct(const Link& link, const Term& t) {
@@ -166,7 +164,7 @@ CalibrationFile fit_links(const CsvTable& table, const std::string& system) {
   }
   for (auto& [source, of] : errors) {
     std::sort(of.begin(), of.end());
-    file.data.push_back({source, static_cast<int64_t>(of.size()), rounded(of[of.size() / 2])});
+    file.data.push_back({source, static_cast<int64_t>(of.size()), four_digits(of[of.size() / 2])});
   }
   return file;
 }

@@ -72,6 +72,12 @@ Reader truth(const std::string& key, bool& to) {
   return [key, &to](const json& v) { to = flag(key, v); };
 }
 
+Reader dtype_or_null(const std::string& key, std::optional<DType>& to) {
+  return [key, &to](const json& v) {
+    if (!v.is_null()) to = dtype(key, v);
+  };
+}
+
 Reader nothing() {
   return [](const json&) {};
 }

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -43,6 +44,7 @@ using Readers = std::map<std::string, Reader>;
 // Readers of a plain value: a whole number, a truth, one of some words, and what changes nothing.
 Reader number(const std::string& key, int64_t& to, int64_t low, int64_t high);
 Reader truth(const std::string& key, bool& to);
+Reader dtype_or_null(const std::string& key, std::optional<DType>& to);
 template <class T>
 Reader choice(const std::string& key, T& to, std::map<std::string, T> values) {
   return [key, &to, values = std::move(values)](const nlohmann::json& v) {

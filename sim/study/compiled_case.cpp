@@ -71,15 +71,10 @@ void read_compiled_case(const json& c, RecordedProgram& r) {
       {"storage", [&](const json& v) { t.precision.storage = dtype("storage", v); }},
       {"precision",
        [&](const json& v) {
-         const auto type = [](const char* key, std::optional<DType>& to) {
-           return Reader([key, &to](const json& x) {
-             if (!x.is_null()) to = dtype(std::string("precision.") + key, x);
-           });
-         };
          read("precision.", v,
-              {{"compute", type("compute", t.precision.compute)},
-               {"reduce", type("reduce", t.precision.reduce)},
-               {"output", type("output", t.precision.output)}});
+              {{"compute", dtype_or_null("precision.compute", t.precision.compute)},
+               {"reduce", dtype_or_null("precision.reduce", t.precision.reduce)},
+               {"output", dtype_or_null("precision.output", t.precision.output)}});
        }},
       {"model", [&](const json& v) { read_model(v, s.model); }},
       {"wrap_embedding", truth("wrap_embedding", t.wrap.embedding)},

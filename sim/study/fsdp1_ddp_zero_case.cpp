@@ -150,15 +150,10 @@ void read_wrap(const json& v, Wrap& wrap) {
 }
 
 void read_precision(const json& v, Training& t) {
-  const auto type = [](const char* key, std::optional<DType>& to) {
-    return Reader([key, &to](const json& x) {
-      if (!x.is_null()) to = dtype(std::string("precision.") + key, x);
-    });
-  };
   read("precision.", v,
-       {{"compute", type("compute", t.precision.compute)},
-        {"reduce", type("reduce", t.precision.reduce)},
-        {"buffer", type("buffer", t.fsdp1.buffer_dtype)},
+       {{"compute", dtype_or_null("precision.compute", t.precision.compute)},
+        {"reduce", dtype_or_null("precision.reduce", t.precision.reduce)},
+        {"buffer", dtype_or_null("precision.buffer", t.fsdp1.buffer_dtype)},
         {"keep_low_precision_grads",
          truth("precision.keep_low_precision_grads", t.fsdp1.keep_low_precision_grads)},
         {"cast_forward_inputs",

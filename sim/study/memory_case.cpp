@@ -169,14 +169,9 @@ void read_memory_case(const json& c, RecordedProgram& r) {
       {"storage", [&](const json& v) { t.precision.storage = dtype("storage", v); }},
       {"precision",
        [&](const json& v) {
-         const auto type = [](const char* key, std::optional<DType>& to) {
-           return Reader([key, &to](const json& x) {
-             if (!x.is_null()) to = dtype(std::string("precision.") + key, x);
-           });
-         };
          read("precision.", v,
-              {{"compute", type("compute", t.precision.compute)},
-               {"reduce", type("reduce", t.precision.reduce)}});
+              {{"compute", dtype_or_null("precision.compute", t.precision.compute)},
+               {"reduce", dtype_or_null("precision.reduce", t.precision.reduce)}});
        }},
       {"wrap_embedding", truth("wrap_embedding", t.wrap.embedding)},
       {"wrap_head", truth("wrap_head", t.wrap.head)},

@@ -313,15 +313,10 @@ void read_case(const json& c, RecordedProgram& r) {
       {"float_logits", [&](const json& v) { t.float_logits = flag("float_logits", v); }},
       {"precision",
        [&](const json& v) {
-         const auto type = [](const char* key, std::optional<DType>& to) {
-           return Reader([key, &to](const json& x) {
-             if (!x.is_null()) to = dtype(std::string("precision.") + key, x);
-           });
-         };
          read("precision.", v,
-              {{"compute", type("compute", t.precision.compute)},
-               {"reduce", type("reduce", t.precision.reduce)},
-               {"output", type("output", t.precision.output)},
+              {{"compute", dtype_or_null("precision.compute", t.precision.compute)},
+               {"reduce", dtype_or_null("precision.reduce", t.precision.reduce)},
+               {"output", dtype_or_null("precision.output", t.precision.output)},
                {"keep", [&](const json& x) { t.precision.keep = name_parts("precision.keep", x); }},
                {"cast_inputs", [&](const json& x) {
                   t.precision.cast_forward_inputs = flag("precision.cast_inputs", x);

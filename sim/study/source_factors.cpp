@@ -51,13 +51,15 @@ const SourceFactor* SourceFactors::find(const std::string& unit) const {
 
 std::string SourceFactors::yaml() const {
   std::string out =
-      "# Factor of predicted time for each unit of published rows (source, GPU, compiled or not), "
-      "by\n"
-      "# `shardsim validate TABLE --learn FILE`: sim/study/source_factors.h says how.\n"
+      "# Predicted over measured time, shrunk, of each unit of published rows (source, GPU, "
+      "compiled or "
+      "not),\n"
+      "# by `shardsim validate TABLE --learn FILE`: sim/study/source_factors.h says how.\n"
       "shardsim_sources: 1\n";
   out += units_.empty() ? "units: []\n" : "units:\n";
   for (const auto& [unit, f] : units_)
-    out += fmt::format("  - {{unit: \"{}\", factor: {:.4f}, rows: {}}}\n", unit, f.factor, f.rows);
+    out += fmt::format("  - {{unit: {}, factor: {:.4f}, rows: {}}}\n", yaml_text(unit), f.factor,
+                       f.rows);
   return out;
 }
 
