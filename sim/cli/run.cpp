@@ -15,6 +15,7 @@
 #include "sim/schedule/graph/schedule_graph.h"
 #include "sim/study/memory_snapshot.h"
 #include "sim/study/nccl_backend_note.h"
+#include "sim/study/read_op_log.h"
 #include "sim/study/run_report.h"
 #include "sim/study/simulate.h"
 
@@ -22,7 +23,7 @@ namespace shardsim {
 namespace {
 
 struct RunOptions {
-  std::string scenario, trace, graph, snapshot, uneven;
+  std::string scenario, trace, graph, snapshot, ops, uneven;
   int64_t rank = 0;
 };
 
@@ -123,6 +124,7 @@ int run(const RunOptions& options, const Context& context) {
   refuse_overwrite("--trace", options.trace, options.scenario);
   refuse_overwrite("--graph", options.graph, options.scenario);
   refuse_overwrite("--snapshot", options.snapshot, options.scenario);
+  refuse_overwrite("--ops", options.ops, options.scenario);
   const Scenario scenario = load_scenario(options.scenario);
   check(options, scenario);
   const Simulation s = simulate(scenario);
@@ -137,6 +139,10 @@ int run(const RunOptions& options, const Context& context) {
   if (!options.graph.empty()) write_file(context, options.graph, graph_text(options, s, report));
   if (!options.snapshot.empty())
     write_file(context, options.snapshot, memory_snapshot(scenario, s));
+  if (!options.ops.empty() && s.trace.out_of_memory)
+    throw Error("--ops: the step ends out of memory, so there are no ops to log",
+                {options.scenario});
+  if (!options.ops.empty()) write_file(context, options.ops, op_log_json(op_log_of(scenario, s)));
   const bool uneven = !options.uneven.empty() && !s.trace.out_of_memory;
   switch (context.format) {
     case Format::table:
@@ -170,6 +176,8 @@ void add_run(CLI::App& app, Context& context) {
   command->add_option(
       "--snapshot", options->snapshot,
       "Also writes a PyTorch memory snapshot (.pickle), for pytorch.org/memory_viz");
+  command->add_option("--ops", options->ops,
+                      "Also writes an op log of the step (.json), for `shardsim compare`");
   command->add_option("--uneven", options->uneven,
                       "Kinds of ranks, by ';', that take part in the same collectives: factors of "
                       "each pass's compute, by ','");

@@ -71,8 +71,8 @@ void TreeBuilder::place_child(uint32_t id, int line, int column) {
   Node& node = document_.nodes_[parent.node];
   node.children.push_back(id);
   node.size += document_.nodes_[id].size;
-  if (node.size > kLargestTree)
-    fail(fmt::format("the file expands to more than {} values", kLargestTree), line, column);
+  if (node.size > largest_)
+    fail(fmt::format("the file expands to more than {} values", largest_), line, column);
   parent.has_key = false;
 }
 

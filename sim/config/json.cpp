@@ -141,10 +141,10 @@ class Handler {
 
 }  // namespace
 
-Document parse_json(std::string_view text, const std::string& file) {
+Document parse_json(std::string_view text, const std::string& file, int64_t largest_tree) {
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos)
     throw Error("the file is empty", {file});
-  TreeBuilder tree(file);
+  TreeBuilder tree(file, largest_tree);
   size_t count = 0;
   Handler handler(tree, text, count);
   nlohmann::json::sax_parse(CountingIterator(text.data(), &count),

@@ -199,6 +199,12 @@ std::string Map::child_path(std::string_view key) const {
   return value_.path().empty() ? std::string(key) : fmt::format("{}.{}", value_.path(), key);
 }
 
+std::vector<std::string> Map::keys() const {
+  std::vector<std::string> out;
+  for (uint32_t key : value_.node().key_nodes) out.push_back(value_.document_->node(key).text);
+  return out;
+}
+
 std::optional<size_t> Map::index(std::string_view key) const {
   const std::vector<uint32_t>& keys = value_.node().key_nodes;
   for (size_t i = 0; i < keys.size(); ++i)

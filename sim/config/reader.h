@@ -88,6 +88,7 @@ class Map {
 
   const Value& value() const { return value_; }
   bool empty() const { return value_.node().children.empty(); }
+  std::vector<std::string> keys() const;  // in the order of the file
   bool has(std::string_view key) const { return find(key).has_value(); }
   std::optional<Value> find(std::string_view key) const;
   Value at(std::string_view key, std::string_view hint = {}) const;

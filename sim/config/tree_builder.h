@@ -12,7 +12,9 @@ namespace shardsim {
 
 class TreeBuilder {
  public:
-  explicit TreeBuilder(std::string file) { document_.file_ = std::move(file); }
+  explicit TreeBuilder(std::string file, int64_t largest = kLargestTree) : largest_(largest) {
+    document_.file_ = std::move(file);
+  }
 
   // Inside a map, keys and values alternate; the caller may ask which is next.
   bool expects_key() const {
@@ -40,6 +42,7 @@ class TreeBuilder {
   };
   void place_child(uint32_t node, int line, int column);
 
+  int64_t largest_;  // nodes
   Document document_;
   std::vector<Open> open_;
 };
