@@ -59,6 +59,7 @@ int run(int argc, char** argv) {
       "scenarios/llama3-8b-grad-accum-h100x8.yaml\n"
       "  shardsim ledger --params 7e9 --ranks 8\n"
       "  shardsim layout scenarios/llama3-8b-fsdp2-h100x8.yaml --svg layout.svg\n"
+      "  shardsim compare predicted.yaml measured-ops.json\n"
       "  shardsim list models\n"
       "  shardsim conform tests/recordings\n"
       "  shardsim validate tests/validation/steps.csv\n"
@@ -76,6 +77,7 @@ int run(int argc, char** argv) {
   add_validate(app, context);
   add_calibrate(app, context);
   add_diagnose(app, context);
+  add_compare(app, context);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {  // --help, --version
