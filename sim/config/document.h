@@ -45,8 +45,9 @@ class Document {
 
 // `file` is for messages only.
 Document parse_yaml(std::string_view text, const std::string& file);
-Document parse_json(std::string_view text, const std::string& file,
-                    int64_t largest_tree = kLargestTree);
+Document parse_json(std::string_view text, const std::string& file);
+// Of at most so many nodes, for files that programs write.
+Document parse_json(std::string_view text, const std::string& file, int64_t largest_tree);
 
 // The contents of a text file: valid UTF-8 without control characters, at most so many bytes.
 // Anything else (missing, a directory, binary) is an Error that says which.

@@ -141,6 +141,10 @@ class Handler {
 
 }  // namespace
 
+Document parse_json(std::string_view text, const std::string& file) {
+  return parse_json(text, file, kLargestTree);
+}
+
 Document parse_json(std::string_view text, const std::string& file, int64_t largest_tree) {
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos)
     throw Error("the file is empty", {file});
