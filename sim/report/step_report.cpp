@@ -7,23 +7,6 @@
 
 namespace shardsim {
 
-std::string_view name_of(WorkKind kind) {
-  switch (kind) {
-    case WorkKind::Gemm: return "gemm";
-    case WorkKind::Kernel: return "kernel";
-    case WorkKind::AllGather: return "all_gather";
-    case WorkKind::ReduceScatter: return "reduce_scatter";
-    case WorkKind::AllReduce: return "all_reduce";
-    case WorkKind::Broadcast: return "broadcast";
-    case WorkKind::Reduce: return "reduce";
-    case WorkKind::CopyH2D: return "copy_h2d";
-    case WorkKind::CopyD2H: return "copy_d2h";
-    case WorkKind::CopyD2D: return "copy_d2d";
-    case WorkKind::Memset: return "memset";
-  }
-  return "?";
-}
-
 std::string_view name_of(Category category) {
   switch (category) {
     case Category::parameters: return "parameters";

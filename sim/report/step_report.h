@@ -26,6 +26,7 @@
 #include "sim/report/interference.h"
 #include "sim/report/timeline.h"
 #include "sim/schedule/trace.h"
+#include "sim/schedule/works.h"
 
 namespace shardsim {
 
@@ -143,7 +144,6 @@ struct StepReport {
 StepReport make_step_report(RunFacts run, ModelFacts model, std::vector<GroupRow> groups,
                             const Schedule& schedule, const Trace& trace);
 
-std::string_view name_of(WorkKind kind);  // "all_gather"
 std::string_view name_of(Category category);
 std::string group_label(const std::vector<GroupRow>& groups,
                         GroupId group);  // "(root)", "layers.3"

@@ -48,26 +48,27 @@ void DeepSpeedEngine::drop(BufferId b) {
 
 WorkId DeepSpeedEngine::kernel(const char* name, KernelClass cls, Bytes bytes, GroupId group) {
   const auto [at, made] = works_.try_emplace(
-      {static_cast<int>(WorkKind::Kernel), static_cast<int>(cls), name, bytes, group.v});
+      {static_cast<int>(WorkKind::Kernel), static_cast<int>(cls), name, bytes, group.v, 0});
   if (made) at->second = host_.work(kernel_work(name, cls, bytes, DType::bf16, group));
   return at->second;
 }
 
 WorkId DeepSpeedEngine::copy(WorkKind kind, const char* name, Bytes bytes, GroupId group) {
-  const auto [at, made] = works_.try_emplace({static_cast<int>(kind), 0, name, bytes, group.v});
+  const auto [at, made] = works_.try_emplace({static_cast<int>(kind), 0, name, bytes, group.v, 0});
   if (made) at->second = host_.work(copy_work(kind, bytes, group, name));
   return at->second;
 }
 
 WorkId DeepSpeedEngine::collective(WorkKind kind, const char* name, Bytes bytes, DType type,
-                                   GroupId group, uint32_t tensors) {
-  const auto [at, made] =
-      works_.try_emplace({static_cast<int>(kind), static_cast<int>(tensors), name, bytes, group.v});
+                                   GroupId group, uint32_t tensors, int32_t root) {
+  const auto [at, made] = works_.try_emplace(
+      {static_cast<int>(kind), static_cast<int>(tensors), name, bytes, group.v, root});
   const ReduceOp op =
       kind == WorkKind::AllGather || kind == WorkKind::Broadcast ? ReduceOp::none : ReduceOp::sum;
   if (made) {
     Work w = collective_work(kind, bytes, type, comm_, group, op, name);
     w.tensors = tensors;
+    w.root = root;
     at->second = host_.work(w);
   }
   return at->second;

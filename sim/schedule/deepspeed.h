@@ -59,7 +59,7 @@ class DeepSpeedEngine : public Runtime {
   WorkId kernel(const char* name, KernelClass cls, Bytes bytes, GroupId group = {});
   WorkId copy(WorkKind kind, const char* name, Bytes bytes, GroupId group = {});
   WorkId collective(WorkKind kind, const char* name, Bytes bytes, DType type, GroupId group = {},
-                    uint32_t tensors = 0);
+                    uint32_t tensors = 0, int32_t root = 0);
   void pointwise(const char* name, Bytes bytes, StreamId stream = kCompute) {
     host_.launch(stream, kernel(name, KernelClass::pointwise, bytes));
   }
@@ -99,7 +99,7 @@ class DeepSpeedEngine : public Runtime {
  private:
   std::vector<Sharded> none_;
   std::vector<BufferId> losses_;
-  std::map<std::tuple<int, int, const char*, Bytes, uint32_t>, WorkId> works_;
+  std::map<std::tuple<int, int, const char*, Bytes, uint32_t, int32_t>, WorkId> works_;
   std::map<std::tuple<Bytes, StreamId, int, uint32_t>, std::vector<BufferId>> idle_;
   std::vector<Bytes> pinned_;
   BufferId global_grad_norm_;

@@ -301,7 +301,7 @@ void Fsdp1::unshard(Unit& u) {
   wait_for_limiter();
   if (gathers) {
     host_.alloc(u.full);
-    host_.collective(kUnshard, u.gather);
+    host_.collective(kUnshard, u.gather, {u.full});
     u.gathered = true;
   }
   if (copied && shards_) {
@@ -594,7 +594,11 @@ void Fsdp1::reduce_grad(Unit& u, BufferId flat) {
   const BufferId reduced = reduce_ == stored_ ? grad : u.reduced;
   host_.alloc(reduced);
   if (u.pre_divide.valid()) host_.launch(kPostBackward, u.pre_divide);
-  host_.collective(kPostBackward, u.reduce);
+  host_.collective(kPostBackward, u.reduce,
+                   {u.pad_copy.valid() ? u.pad_copy
+                    : casts            ? u.reduce_copy
+                                       : flat,
+                    reduced});
   StreamId post = kPostBackward;
   if (hybrid_) {
     host_.wait_stream(kAllReduce, kPostBackward);

@@ -33,7 +33,7 @@ void Fsdp1::gather_for_saving(Unit& u) {
   wait_for_limiter();
   if (!shards_) return;
   host_.alloc(u.full_stored);
-  host_.collective(kCompute, u.gather_stored);
+  host_.collective(kCompute, u.gather_stored, {u.full_stored});
 }
 
 void Fsdp1::reshard_after_saving(Unit& u) {

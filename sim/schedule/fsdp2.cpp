@@ -89,7 +89,7 @@ void Fsdp2::unshard(ParamGroup& g, bool async) {
   if (async)
     g.work_end = host_.async_collective(gathers, x->gather, {g.gathered});
   else
-    host_.collective(gathers, x->gather);
+    host_.collective(gathers, x->gather, {g.gathered});
   g.gathered_event = host_.record(gathers);
   if (x->flat_buffer.valid()) host_.free(x->flat_buffer);
 }

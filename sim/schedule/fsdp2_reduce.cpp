@@ -206,7 +206,7 @@ void Fsdp2::reduce(ParamGroup& g) {
   host_.alloc(output);
   if (x.pre_divide.valid()) host_.launch(kReduceScatter, x.pre_divide);
   if (g.communicates)
-    host_.collective(kReduceScatter, x.reduce_scatter);
+    host_.collective(kReduceScatter, x.reduce_scatter, {input, output});
   else
     host_.launch(kReduceScatter, x.copy);
   retained_.push_back({input, host_.record(kReduceScatter)});

@@ -16,18 +16,25 @@ uint32_t Host::repeat_buffers(uint32_t begin, uint32_t end, GroupId group) {
   return first;
 }
 
+void Host::launch(StreamId stream, WorkId w, std::initializer_list<BufferId> tensors) {
+  if (tensors.size() > 0)
+    s_.tensors.push_back(
+        {static_cast<uint32_t>(s_.code.size()), *tensors.begin(), *(tensors.end() - 1)});
+  launch(stream, w);
+}
+
 // Behind it in 2.7: the work's end event and its future's are recorded, the issuer waits for the first.
 void Host::collective(StreamId stream, WorkId w, std::initializer_list<BufferId> tensors) {
   if (!behaviour_.internal_streams && legacy_nccl_) {
     make_group(s_.works[w.v].comm);
-    launch(stream, w);
+    launch(stream, w, tensors);
     record(stream);
     record(stream);
     return;
   }
   if (!behaviour_.internal_streams) {
     record(stream);
-    launch(stream, w);
+    launch(stream, w, tensors);
     const EventId done = record(stream);
     emit(Kind::WaitUnlessDone, stream, done.v);
     return;
@@ -38,7 +45,7 @@ void Host::collective(StreamId stream, WorkId w, std::initializer_list<BufferId>
   if (behaviour_.records_streams &&
       (work.kind == WorkKind::AllReduce || work.kind == WorkKind::Broadcast))
     for (BufferId b : tensors) use_on(b, internal);
-  launch(internal, w);
+  launch(internal, w, tensors);
   const EventId done = record(internal);
   record(internal);
   wait(stream, done);
@@ -66,7 +73,7 @@ Host::AsyncWork Host::issue(StreamId stream, WorkId w, std::initializer_list<Buf
     for (BufferId b : tensors) use_on(b, internal);
   const bool recent = !behaviour_.internal_streams && !legacy_nccl_;
   if (recent) record(internal);
-  launch(internal, w);
+  launch(internal, w, tensors);
   const EventId end = record(internal);
   return {end, recent ? EventId{} : record(internal)};
 }

@@ -75,8 +75,9 @@ class Host {
   // deepspeed.runtime.utils.empty_cache resets the peaks too.
   void empty_cache(bool resets_peaks) { emit(Kind::EmptyCache, 0, resets_peaks ? 1 : 0); }
 
-  // A synchronous collective as PyTorch's NCCL backend issues it. `tensors` are what it works on, which
-  // an all-reduce or broadcast may record on the internal stream.
+  // A synchronous collective as PyTorch's NCCL backend issues it. `tensors` are what it works on, input
+  // first, one where it works in place; an all-reduce or broadcast may record them on the internal
+  // stream.
   void collective(StreamId stream, WorkId w, std::initializer_list<BufferId> tensors = {});
   // The first use of a stream that is not the default one, where that makes the device's pools of
   // streams: 32 of each of four priorities.
@@ -172,6 +173,7 @@ class Host {
   void emit(Kind kind, StreamId stream, uint32_t a) {
     s_.code.push_back({kind, stream, Reloc::none, 0, a});
   }
+  void launch(StreamId stream, WorkId w, std::initializer_list<BufferId> tensors);
   // The host allocator rounds up to powers of two: it is their exponent that an instruction names.
   static uint32_t pinned_size(Bytes bytes) {
     return static_cast<uint32_t>(

@@ -91,6 +91,7 @@ struct Work {
   ReduceOp op = ReduceOp::none;
   bool recomputed = false;  // by activation checkpointing
   uint32_t tensors = 0;     // gathers: views of parameters that the host makes, one by one
+  int32_t root = 0;         // broadcasts and reductions to one: that rank of the communicator
   CommId comm;
   GroupId group;
   int64_t m = 0, n = 0, k = 0, batch = 1;

@@ -64,14 +64,25 @@ struct GroupInfo {
   std::string name;
 };
 
+// What a collective reads and writes; one buffer for both: in place, where a gather's input and a
+// scatter's output are the rank's own part of it. Where the runtime names only what is written (parts
+// of many parameters are gathered, say), that is in place too.
+struct CollectiveTensors {
+  uint32_t code = 0;  // of the launch, in Schedule::code
+  BufferId in, out;
+};
+
 struct Schedule {
   std::vector<Instr> code;
   std::vector<Segment> segments;
   std::vector<Work> works;
   std::vector<Buffer> buffers;
   std::vector<Comm> comms;
+  // By rising `code`; none for a collective on memory that no buffer stands for. For replays.
+  std::vector<CollectiveTensors> tensors;
   std::vector<MarkInfo> marks;
   std::vector<std::string> streams;  // names by StreamId
+  uint64_t high_priority = 0;        // bit: that stream has high priority
   uint32_t events = 0;
 
   // Empty, with the memory it has: a sweep lays thousands of schedules out in the same one.
@@ -81,8 +92,10 @@ struct Schedule {
     works.clear();
     buffers.clear();
     comms.clear();
+    tensors.clear();
     marks.clear();
     streams.clear();
+    high_priority = 0;
     events = 0;
   }
 

@@ -104,6 +104,12 @@ class TrainingProgram::Impl : public ViewListener {
     if (training_.strategy == Strategy::fsdp1)
       schedule.streams = {"compute",       "pre-unshard", "unshard",
                           "post-backward", "all-reduce",  "internal"};
+    // FSDP2's all-gathers and reduce-scatters; FSDP1's ahead of HSDP's all-reduces
+    // (_runtime_utils.py, _init_streams).
+    const bool hybrid = training_.strategy == Strategy::fsdp1 && training_.mesh.replicate > 1 &&
+                        training_.fsdp1.limit_all_gathers;
+    if (training_.strategy == Strategy::fsdp2 || hybrid)
+      schedule.high_priority = 1u << kCopyIn | 1u << kAllGather | 1u << kReduceScatter;
     if (keeps_parameters_whole(training_.strategy))
       schedule.streams = {"compute", "side 1", "side 2", "side 3", "side 4", "internal"};
     if (is_zero(training_.strategy))

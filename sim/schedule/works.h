@@ -2,9 +2,29 @@
 // Worked example: collective(AllGather, 436,224,000 B, bf16, shard, block 0, none, "all_gather").
 #pragma once
 
+#include <string_view>
+
 #include "sim/schedule/instruction.h"
 
 namespace shardsim {
+
+// "all_gather".
+constexpr std::string_view name_of(WorkKind kind) {
+  switch (kind) {
+    case WorkKind::Gemm: return "gemm";
+    case WorkKind::Kernel: return "kernel";
+    case WorkKind::AllGather: return "all_gather";
+    case WorkKind::ReduceScatter: return "reduce_scatter";
+    case WorkKind::AllReduce: return "all_reduce";
+    case WorkKind::Broadcast: return "broadcast";
+    case WorkKind::Reduce: return "reduce";
+    case WorkKind::CopyH2D: return "copy_h2d";
+    case WorkKind::CopyD2H: return "copy_d2h";
+    case WorkKind::CopyD2D: return "copy_d2d";
+    case WorkKind::Memset: return "memset";
+  }
+  return "?";
+}
 
 inline Work kernel_work(const char* name, KernelClass cls, Bytes bytes, DType t, GroupId group) {
   Work w;

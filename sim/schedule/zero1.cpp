@@ -16,24 +16,27 @@ Zero1::Zero1(Host& host, const Model& model, const Plan& plan, const Training& t
   parts_ = partition_parameters(numels, plan.mesh.world());
 }
 
-Zero1::Part Zero1::part(BufferId buffer, Bytes bytes, DType dtype, GroupId group) {
-  return {buffer, host_.work(collective_work(WorkKind::Broadcast, bytes, dtype, comm_, group,
-                                             ReduceOp::none, "broadcast_parameters"))};
+Zero1::Part Zero1::part(size_t owner, BufferId buffer, Bytes bytes, DType dtype, GroupId group) {
+  Work w = collective_work(WorkKind::Broadcast, bytes, dtype, comm_, group, ReduceOp::none,
+                           "broadcast_parameters");
+  w.root = static_cast<int32_t>(owner);
+  return {buffer, host_.work(w)};
 }
 
 void Zero1::initialize() {
   Ddp::initialize();
   if (training_.parameters_as_bucket_view) return build_param_buckets();
-  for (const std::vector<uint32_t>& own : parts_)
-    for (uint32_t i : own) {
+  for (size_t rank = 0; rank < parts_.size(); ++rank)
+    for (uint32_t i : parts_[rank]) {
       const ParamId p = sharded_[i].id;
-      broadcasts_.push_back(part(params_[p.v], bytes(p), dtype(p), group(p)));
+      broadcasts_.push_back(part(rank, params_[p.v], bytes(p), dtype(p), group(p)));
     }
 }
 
 // One tensor a rank, of which its parameters become views.
 void Zero1::build_param_buckets() {
-  for (const std::vector<uint32_t>& own : parts_) {
+  for (size_t rank = 0; rank < parts_.size(); ++rank) {
+    const std::vector<uint32_t>& own = parts_[rank];
     if (own.empty()) {
       // A dummy, so that every rank has something to send.
       const BufferId dummy = host_.buffer(4, kCompute, Category::parameters);
@@ -42,7 +45,7 @@ void Zero1::build_param_buckets() {
                    host_.work(copy_work(
                        host_.behaviour().zeros_by_kernel ? WorkKind::Kernel : WorkKind::Memset, 4,
                        {}, "zeros")));
-      broadcasts_.push_back(part(dummy, 4, DType::fp32, {}));
+      broadcasts_.push_back(part(rank, dummy, 4, DType::fp32, {}));
       continue;
     }
     const ParamId first = sharded_[own.front()].id;
@@ -57,7 +60,7 @@ void Zero1::build_param_buckets() {
       host_.free(params_[p.v]);
       params_[p.v] = bucket;
     }
-    broadcasts_.push_back(part(bucket, total, dtype(first), group(first)));
+    broadcasts_.push_back(part(rank, bucket, total, dtype(first), group(first)));
   }
 }
 

@@ -25,7 +25,7 @@ class Zero1 final : public Ddp {
     BufferId buffer;
     WorkId broadcast;
   };
-  Part part(BufferId buffer, Bytes bytes, DType dtype, GroupId group);
+  Part part(size_t owner, BufferId buffer, Bytes bytes, DType dtype, GroupId group);
   void build_param_buckets();
 
   std::vector<std::vector<uint32_t>> parts_;  // by rank: indices of sharded()

@@ -50,10 +50,12 @@ void Zero12::initialize() {
     zeros(low(padding_));
   }
   if (tensors > 1) {
-    make(low(length_), kCompute, Category::parameters, group_);
+    flat_ = make(low(length_), kCompute, Category::parameters, group_);
     cat(kCompute, tensors, low(length_), "flatten");
     if (pad.valid()) drop(pad);
     for (ParamId p : trainable_) drop(params[p.v]);
+  } else if (!trainable_.empty()) {
+    flat_ = params[trainable_.front().v];
   }
   const BufferId clone = make(low(partition_), kCompute, Category::temporary);
   host_.launch(kCompute, copy(WorkKind::CopyD2D, "clone", low(partition_)));
@@ -133,7 +135,8 @@ void Zero12::average_tensor() {
   const Bytes bytes = low(bucket_.elements);
   if (!options_.reduce_scatter) {
     host_.collective(stream,
-                     collective(WorkKind::AllReduce, "all_reduce", bytes, DType::bf16, group_));
+                     collective(WorkKind::AllReduce, "all_reduce", bytes, DType::bf16, group_),
+                     {bucket_tensor()});
     pointwise("mul", 2 * bytes, stream);
     return;
   }
@@ -152,6 +155,10 @@ void Zero12::average_tensor() {
       if (s.rank == owner) its.push_back(s);
     allreduce_and_scatter(its, stream, owner);
   }
+}
+
+BufferId Zero12::bucket_tensor() const {
+  return extra_large_.valid() ? gradients_[extra_large_.v].own : bucket_buffers_[bucket_index_];
 }
 
 // allreduce_no_retain too, which is the same loop with an owner.
@@ -175,17 +182,18 @@ void Zero12::reduce_slices(const std::vector<Slice>& slices, StreamId stream, in
   if (owner >= 0 && options_.overlap_comm) host_.device_sync();
   int64_t numel = 0;
   for (const Slice& s : slices) numel += s.numel;
-  const BufferId source =
-      extra_large_.valid() ? gradients_[extra_large_.v].own : bucket_buffers_[bucket_index_];
+  const BufferId source = bucket_tensor();
   BufferId flat;
   if (slices.size() > 1) {
     flat = make(low(numel), stream, Category::reduce_scatter_buffers, group_);
     cat(stream, slices.size(), low(numel), "flatten");
   }
   const bool reduce = owner >= 0;
-  host_.collective(stream,
-                   collective(reduce ? WorkKind::Reduce : WorkKind::AllReduce,
-                              reduce ? "reduce" : "all_reduce", low(numel), DType::bf16, group_));
+  host_.collective(
+      stream,
+      collective(reduce ? WorkKind::Reduce : WorkKind::AllReduce, reduce ? "reduce" : "all_reduce",
+                 low(numel), DType::bf16, group_, 0, static_cast<int32_t>(reduce ? owner : 0)),
+      {flat.valid() ? flat : source});
   const auto mine = [](const Slice& s) { return s.rank == 0; };
   const bool copies = std::any_of(slices.begin(), slices.end(), mine);
   // A single slice is reduced where it is, and not copied.

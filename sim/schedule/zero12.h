@@ -64,6 +64,7 @@ class Zero12 final : public DeepSpeedEngine {
   void reduce_ipg_grads();
   void average_tensor();
   std::vector<Slice> merged_slices() const;
+  BufferId bucket_tensor() const;  // that is reduced now
   void allreduce_and_scatter(const std::vector<Slice>& slices, StreamId stream, int64_t owner);
   void reduce_slices(const std::vector<Slice>& slices, StreamId stream, int64_t owner);
   void copy_grads_in_partition(Gradient& g, StreamId stream);
@@ -84,6 +85,7 @@ class Zero12 final : public DeepSpeedEngine {
   std::vector<BufferId> bucket_buffers_;  // one, or two with overlap_comm
   size_t bucket_index_ = 0;
   ParamId extra_large_;          // reduced where it is
+  BufferId flat_;                // all bf16 parameters
   BufferId grads_in_partition_;  // of this backward
   std::vector<Averaged> averaged_;
   std::vector<BufferId> kept_;  // what averaged_ are views of

@@ -38,7 +38,8 @@ void Zero12::optimizer_step() {
   pointwise("cast", 6 * partition_);
   if (ranks_ > 1)
     host_.collective(
-        kCompute, collective(WorkKind::AllGather, "all_gather", low(length_), DType::bf16, group_));
+        kCompute, collective(WorkKind::AllGather, "all_gather", low(length_), DType::bf16, group_),
+        {flat_});
 }
 
 }  // namespace shardsim

@@ -128,8 +128,10 @@ void Zero3::initialize() {
     if (!x.trains) continue;
     const BufferId gathered =
         make(low(x.part * ranks_), kCompute, Category::unsharded_parameters, x.group);
-    host_.collective(kCompute, collective(WorkKind::AllGather, "all_gather", low(x.part * ranks_),
-                                          DType::bf16, x.group));
+    host_.collective(
+        kCompute,
+        collective(WorkKind::AllGather, "all_gather", low(x.part * ranks_), DType::bf16, x.group),
+        {gathered});
     host_.device_sync();
     drop(gathered);
   }
@@ -205,7 +207,8 @@ void Zero3::reduce_and_partition_ipg_grads() {
 void Zero3::avg_scatter_contiguous_grads() {
   const Bytes bytes = low(bucket_.elements);
   pointwise("div", 2 * bytes, reduces_);
-  host_.collective(reduces_, collective(WorkKind::AllReduce, "all_reduce", bytes, DType::bf16));
+  host_.collective(reduces_, collective(WorkKind::AllReduce, "all_reduce", bytes, DType::bf16),
+                   {bucket_buffer_});
   const BufferId product = make(bytes, reduces_, Category::reduce_scatter_buffers);
   reduced_.push_back(product);
   pointwise("mul", 2 * bytes, reduces_);
@@ -238,15 +241,18 @@ void Zero3::avg_scatter_grads() {
   }
   const Bytes bytes = low(padded);
   const bool in_place = bucket_params_.size() == 1 && pads.empty();
+  const BufferId own = in_place ? at(bucket_params_[0]).grad : BufferId{};
+  BufferId whole = own.valid() ? own : bucket_buffer_;
   if (!in_place) {
-    reduced_.push_back(make(bytes, reduces_, Category::reduce_scatter_buffers));
+    reduced_.push_back(whole = make(bytes, reduces_, Category::reduce_scatter_buffers));
     cat(reduces_, pieces, bytes, "interleave");
   }
   reduced_.insert(reduced_.end(), pads.begin(), pads.end());
   pointwise("div", 2 * bytes, reduces_);
-  host_.collective(
-      reduces_, collective(WorkKind::ReduceScatter, "reduce_scatter", bytes, DType::bf16,
-                           bucket_params_.size() == 1 ? at(bucket_params_[0]).group : GroupId{}));
+  host_.collective(reduces_,
+                   collective(WorkKind::ReduceScatter, "reduce_scatter", bytes, DType::bf16,
+                              bucket_params_.size() == 1 ? at(bucket_params_[0]).group : GroupId{}),
+                   {whole});
 }
 
 void Zero3::partition_grads() {

@@ -46,7 +46,7 @@ void Zero3::gather_persistent_parameters() {
                       at(p).group);
   };
   if (persistent_.size() == 1) {
-    host_.collective(kCompute, work(persistent_[0]));
+    host_.collective(kCompute, work(persistent_[0]), {at(persistent_[0]).data});
   } else {
     std::vector<EventId> ends;
     for (ParamId p : persistent_)
