@@ -19,7 +19,7 @@ sees[sim/engine]="${sees[sim/memory]} sim/memory sim/cost"
 sees[sim/report]="${sees[sim/engine]} sim/engine sim/schedule/graph"
 sees[sim/study]="${sees[sim/report]} sim/report sim/config"
 sees[sim/cli]="${sees[sim/study]} sim/study backends/replay backends/host backends/cuda"
-sees[backends/replay]="${sees[sim/memory]} sim/memory"
+sees[backends/replay]="${sees[sim/memory]} sim/memory sim/schedule/graph"
 sees[backends/host]="${sees[backends/replay]} backends/replay"
 sees[backends/cuda]="${sees[backends/replay]} backends/replay"
 
