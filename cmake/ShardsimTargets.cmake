@@ -1,6 +1,6 @@
-# shardsim_library(name SOURCES ... LINKS ... PRIVATE_LINKS ...)
+# shardsim_library(name [INTERNAL] SOURCES ... LINKS ... PRIVATE_LINKS ...)
 #   The library of one folder, target shardsim_<name>, alias shardsim::<name>. A folder that has
-#   headers only gives no SOURCES and becomes an INTERFACE library.
+#   headers only gives no SOURCES and becomes an INTERFACE library. INTERNAL: not installed.
 # shardsim_unit_test(layer SOURCES ... LINKS ...)
 #   The tests of one folder, one executable. Nothing is built while SOURCES is empty.
 
@@ -31,7 +31,7 @@ endif()
 set_property(GLOBAL PROPERTY SHARDSIM_LIBRARIES "")
 
 function(shardsim_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "INTERNAL" "" "SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
   set(target shardsim_${name})
   set(scope PUBLIC)
   if(ARG_SOURCES)
@@ -49,7 +49,9 @@ function(shardsim_library name)
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/shardsim>)
   target_link_libraries(${target} ${scope} ${ARG_LINKS})
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
-  set_property(GLOBAL APPEND PROPERTY SHARDSIM_LIBRARIES ${target})
+  if(NOT ARG_INTERNAL)
+    set_property(GLOBAL APPEND PROPERTY SHARDSIM_LIBRARIES ${target})
+  endif()
 endfunction()
 
 function(shardsim_unit_test layer)

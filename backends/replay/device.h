@@ -64,7 +64,7 @@ struct DevicePlan {
 // Where a collective reads and writes. For an all-gather `in` is the rank's part, for a
 // reduce-scatter `out`; one region for both is in place.
 struct Regions {
-  void* in = nullptr;
+  const void* in = nullptr;
   void* out = nullptr;
 };
 

@@ -58,10 +58,6 @@ constexpr double pattern_at(const Pattern& p, int64_t i) {
 // An average of ranks that are no power of two is rounded by the device, to 8 bits in bf16.
 constexpr double kAverageTolerance = 1.0 / 64;
 
-// One element of host memory. fp8 is moved and never reduced: its byte is the number.
-void store(void* at, DType type, int64_t i, double value);
-double load(const void* at, DType type, int64_t i);
-
 // In host memory; the CUDA backend has kernels that do the same.
 void fill_pattern(void* at, const Pattern& pattern);
 int64_t count_differences(const void* at, const Pattern& pattern);

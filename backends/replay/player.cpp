@@ -189,10 +189,10 @@ void Player::collective(StreamId stream, const Work& w, const CollectiveTensors*
   }
   if (r.in == nullptr || r.out == nullptr) {
     r.in = staging_[w.comm.v];
-    r.out = static_cast<char*>(r.in) + staged_[w.comm.v];
+    r.out = static_cast<char*>(staging_[w.comm.v]) + staged_[w.comm.v];
   }
   const bool checked = checks() && w.bytes > 0;
-  if (checked) device_.fill(stream, r.in, data_sent(w, m, slot));
+  if (checked) device_.fill(stream, const_cast<void*>(r.in), data_sent(w, m, slot));
   device_.collective(stream, w, r, slot);
   if (checked && (w.kind != WorkKind::Reduce || m.number == w.root)) {
     device_.check(stream, r.out, data_received(w, m, slot), slot);

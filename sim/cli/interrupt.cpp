@@ -18,6 +18,10 @@ Interrupt::Interrupt() {
   std::thread([this, signals] {
     int signal = 0;
     while (sigwait(&signals, &signal) != 0) continue;
+    if (asks_) {
+      requested_ = true;
+      while (sigwait(&signals, &signal) != 0) continue;
+    }
     // Never unlocked: the file must not be renamed into place after this.
     mutex_.lock();
     if (!unfinished_.empty()) ::unlink(unfinished_.c_str());

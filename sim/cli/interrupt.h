@@ -1,8 +1,11 @@
 // Ctrl-C. SIGINT and SIGTERM are blocked everywhere and taken by one thread, which may therefore do
-// ordinary work: it removes the file that is being written and ends the program with 130.
+// ordinary work: it removes the file that is being written and ends the program with 130. A command
+// that has results to keep asks for the first signal itself (ask_first): it stops and ends with 130;
+// a second signal ends the program at once.
 // One object, made in main before any other thread.
 #pragma once
 
+#include <atomic>
 #include <mutex>
 #include <string>
 
@@ -14,10 +17,13 @@ class Interrupt {
   // Between begin and end, `path` is removed if the user interrupts.
   void begin_file(const std::string& path);
   void end_file();
+  void ask_first() { asks_ = true; }
+  bool requested() const { return requested_; }
 
  private:
   std::mutex mutex_;
   std::string unfinished_;
+  std::atomic<bool> asks_ = false, requested_ = false;
 };
 
 }  // namespace shardsim

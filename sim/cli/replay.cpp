@@ -1,0 +1,224 @@
+// `shardsim replay`: a scenario's schedule on real devices.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+
+#include "backends/host/mpi_group.h"
+#include "backends/host/replay.h"
+#include "backends/replay/scale.h"
+#include "sim/base/error.h"
+#include "sim/cli/command.h"
+#include "sim/cli/replay_report.h"
+#include "sim/config/scenario.h"
+#include "sim/memory/allocator_settings.h"
+#include "sim/study/simulate.h"
+
+namespace shardsim {
+namespace {
+
+struct ReplayOptions {
+  std::string scenario, backend = "host", scale = "auto";
+  int warmup = 3, steps = 5;
+  double timeout_s = 60;
+};
+
+constexpr int64_t kMostThreads = 32;
+constexpr int kMostSteps = 1000;
+// What a rank of a replay on the host moves and computes in a step, where its scale is chosen.
+constexpr Bytes kStepBytes = 128 * kMiB;
+constexpr int64_t kStepFlops = 100'000'000;
+
+int64_t scale_of(const ReplayOptions& options, const Schedule& schedule) {
+  if (options.scale == "auto") return scale_for(schedule, kStepBytes, kStepFlops);
+  constexpr size_t kDigits = 12;
+  const bool digits = !options.scale.empty() && options.scale.size() <= kDigits &&
+                      options.scale.find_first_not_of("0123456789") == std::string::npos;
+  const int64_t scale = digits ? std::stoll(options.scale) : 0;
+  if (scale < 1)
+    throw Error(
+        fmt::format("--scale: expected auto or a whole number from 1, got '{}'", options.scale), {},
+        "1 plays the scenario's own sizes, 1024 plays them a thousandth as large");
+  return scale;
+}
+
+AllocatorSettings allocator_of(const Scenario& scenario, const std::string& file) {
+  const AllocatorSettings settings = parse_allocator_settings(scenario.training.allocator);
+  if (settings.expandable)
+    throw Error("training.allocator: expandable segments are not replayed", {file},
+                "a replay reserves whole segments: take expandable_segments out");
+  return settings;
+}
+
+void check(const ReplayOptions& options) {
+  if (options.backend != "host")
+    throw Error(fmt::format("--backend: expected host, got '{}'", options.backend));
+  if (options.warmup < 1 || options.steps < 1 || options.warmup > kMostSteps ||
+      options.steps > kMostSteps)
+    throw Error(fmt::format("--warmup and --steps: expected 1 to {} of each, got {} and {}",
+                            kMostSteps, options.warmup, options.steps),
+                {}, "the data of the first ones is checked, the others are timed");
+  constexpr double kDay = 86400;
+  if (!(options.timeout_s > 0 && options.timeout_s <= kDay))
+    throw Error("--timeout: expected seconds, above 0 and up to a day (86400)");
+}
+
+HostOptions host_options(const ReplayOptions& options, const Scenario& scenario,
+                         const Context& context) {
+  HostOptions host;
+  host.play.allocator = allocator_of(scenario, options.scenario);
+  host.play.memory = {scenario.cluster.gpu.memory_bytes, scenario.cluster.gpu.context_bytes};
+  host.play.checked_steps = options.warmup;
+  host.play.timed_from = options.warmup;
+  host.limits.timeout_s = options.timeout_s;
+  host.limits.interrupted = [&context] { return context.interrupt->requested(); };
+  const auto pages = static_cast<Bytes>(sysconf(_SC_PHYS_PAGES));
+  host.memory = pages * sysconf(_SC_PAGESIZE) / (2 * scenario.training.mesh.world());
+  return host;
+}
+
+ReplayRun on_threads(ReplayRun run, int64_t world, const HostOptions& host) {
+  if (world > kMostThreads)
+    throw Error(
+        fmt::format("the scenario has {} ranks, too many for threads of one process", world), {},
+        fmt::format("a mesh of at most {} ranks, or mpirun", kMostThreads));
+  run.where = fmt::format("{} ranks as threads", world);
+  const std::vector<const Schedule*> ranks(static_cast<size_t>(world), run.played);
+  run.ranks = replay_on_threads(ranks, host);
+  return run;
+}
+
+// What the others found; where a rank has failed nobody asks.
+void ask_others(ReplayRun& run, MpiProcess& process) {
+  const Replay& mine = run.ranks.front();
+  const std::vector<std::string> all = process.exchange(
+      fmt::format("{} {}", mine.checked, mine.differences.empty() ? "same" : "differs"));
+  for (size_t r = 0; r < all.size(); ++r) {
+    if (static_cast<int>(r) == run.first_rank) continue;
+    run.checked_elsewhere += std::stoll(all[r]);
+    run.differs_elsewhere |= all[r].ends_with("differs");
+  }
+}
+
+ReplayRun as_process(ReplayRun run, MpiProcess& process, const HostOptions& host) {
+  run.where = fmt::format("{} ranks as processes", process.world());
+  run.first_rank = process.rank();
+  run.ranks.push_back(replay_as_process(*run.played, process, host));
+  if (!failed(run)) ask_others(run, process);
+  return run;
+}
+
+// Rank 0's timed steps, or none where no step ended.
+std::optional<TimedSteps> timed_steps(const ReplayRun& run) {
+  try {
+    return median_of_steps(*run.played, run.ranks.front(), run.timed_from);
+  } catch (const Error&) {
+    if (failed(run)) return std::nullopt;
+    throw;
+  }
+}
+
+int report(const ReplayRun& run, const Context& context) {
+  const std::optional<TimedSteps> steps = timed_steps(run);
+  fmt::print(stderr, "{}", failure_text(run));
+  if (run.first_rank == 0) write_output(context, replay_text(run, steps));
+  const bool interrupted = context.interrupt->requested();
+  return interrupted ? kInterrupted : failed(run) || data_differs(run) ? kCheckFailed : kOk;
+}
+
+// All that can be wrong before a device is touched.
+struct Prepared {
+  HostOptions host;
+  int64_t world = 1;
+  Schedule schedule, played;
+  ReplayRun run;  // without results
+};
+
+std::unique_ptr<Prepared> prepare(const ReplayOptions& options, const Context& context) {
+  check(options);
+  refuse_overwrite(context, options.scenario);
+  Scenario scenario = load_scenario(options.scenario);
+  auto p = std::make_unique<Prepared>();
+  p->host = host_options(options, scenario, context);
+  p->world = scenario.training.mesh.world();
+  scenario.options.max_steps = options.warmup + options.steps;
+  Simulation s = simulate(scenario, Until::max_steps);
+  if (s.trace.out_of_memory)
+    throw Error("the simulation runs out of memory: " + s.trace.out_of_memory->message,
+                {options.scenario}, "shardsim run says what holds it");
+  p->schedule = std::move(s.schedule);
+  p->run.scenario = scenario.name;
+  p->run.scale = scale_of(options, p->schedule);
+  p->run.timed_from = options.warmup;
+  p->played = scaled(p->schedule, p->run.scale, p->world);
+  p->run.schedule = &p->schedule;
+  p->run.played = &p->played;
+  return p;
+}
+
+// The ranks of a job make the same mistake together: rank 0 says it for all that say the same.
+int replay_under_mpi(const ReplayOptions& options, const Context& context) {
+  const std::unique_ptr<MpiProcess> process = mpi_process();
+  std::unique_ptr<Prepared> p;
+  std::optional<Error> mistake;
+  try {
+    p = prepare(options, context);
+    if (process->world() != p->world)
+      throw Error(fmt::format("the scenario has {} ranks, and {} processes were started", p->world,
+                              process->world()),
+                  {}, fmt::format("mpirun -np {}", p->world));
+  } catch (const Error& e) {
+    mistake = e;
+  }
+  const std::vector<std::string> all = process->exchange(mistake ? mistake->text() : "");
+  if (mistake && (process->rank() == 0 || all[0] != mistake->text())) throw *mistake;
+  if (std::any_of(all.begin(), all.end(), [](const std::string& e) { return !e.empty(); }))
+    return kUserError;
+  context.interrupt->ask_first();
+  const ReplayRun run = as_process(p->run, *process, p->host);
+  const int code = report(run, context);
+  if (failed(run)) {
+    std::fflush(nullptr);
+    process->leave(code);
+  }
+  return code;
+}
+
+int replay(const ReplayOptions& options, const Context& context) {
+  if (started_by_mpi()) return replay_under_mpi(options, context);
+  const std::unique_ptr<Prepared> p = prepare(options, context);
+  context.interrupt->ask_first();
+  return report(on_threads(p->run, p->world, p->host), context);
+}
+
+}  // namespace
+
+void add_replay(CLI::App& app, Context& context) {
+  auto options = std::make_shared<ReplayOptions>();
+  CLI::App* command = app.add_subcommand(
+      "replay", "Plays a scenario's schedule on real devices and measures it, op by op");
+  command->add_option("scenario", options->scenario, "A scenario (.yaml)")->required();
+  command->add_option("--backend", options->backend,
+                      "host: streams as threads, ranks as threads or, under mpirun, as processes");
+  command->add_option("--scale", options->scale,
+                      "Factor that bytes and FLOPs are divided by; auto (default) chooses one that "
+                      "a CPU core plays in a fraction of a second");
+  command->add_option("--warmup", options->warmup,
+                      "Steps before the timed ones, whose data is checked (default 3)");
+  command->add_option("--steps", options->steps, "Timed steps (default 5)");
+  command->add_option("--timeout", options->timeout_s,
+                      "Seconds that a rank waits for anything before it gives up (default 60)");
+  add_output_options(*command, context);
+  command->footer(
+      "Exit codes: 2 where a rank failed or data was wrong; what was measured is kept.\n"
+      "Examples:\n"
+      "  shardsim replay scenarios/small/fsdp2.yaml\n"
+      "  mpirun -np 4 shardsim replay scenarios/small/fsdp2.yaml");
+  command->callback([options, &context] {
+    context.run = [options, &context] { return replay(*options, context); };
+  });
+}
+
+}  // namespace shardsim

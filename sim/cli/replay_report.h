@@ -1,0 +1,32 @@
+// What a replay says when it ends: text for a person, and the op log of one rank.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "backends/replay/player.h"
+#include "backends/replay/steps.h"
+
+namespace shardsim {
+
+struct ReplayRun {
+  std::string scenario, where;         // "4 threads of one process"
+  const Schedule* schedule = nullptr;  // the scenario's own
+  const Schedule* played = nullptr;    // its sizes scaled
+  int64_t scale = 1;
+  int first_rank = 0;  // of `ranks`; the others are other processes'
+  std::vector<Replay> ranks;
+  int timed_from = 0;
+  // Of the other processes.
+  int64_t checked_elsewhere = 0;
+  bool differs_elsewhere = false;
+};
+
+// Step time, data, memory.
+std::string replay_text(const ReplayRun& run, const std::optional<TimedSteps>& steps);
+// Of each rank that failed why, and where it stood; empty: none did.
+std::string failure_text(const ReplayRun& run);
+bool failed(const ReplayRun& run);
+bool data_differs(const ReplayRun& run);
+
+}  // namespace shardsim
