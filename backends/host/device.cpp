@@ -28,6 +28,7 @@ HostDevice::HostDevice(RankGroup& group, Bytes memory, Limits limits)
 
 HostDevice::~HostDevice() {
   finish();
+  if (!failure_.empty() && group_.writes_after_stop()) return;
   for (const auto& [memory, bytes] : segments_) std::free(memory);
 }
 
@@ -54,7 +55,10 @@ void HostDevice::release(void* memory) {
   const auto at = std::find_if(segments_.begin(), segments_.end(),
                                [&](const auto& s) { return s.first == memory; });
   if (at == segments_.end()) return;
-  if (failure_of_run().empty()) synchronize();
+  if (failure_of_run().empty())
+    synchronize();
+  else if (group_.writes_after_stop())
+    return;
   reserved_ -= at->second;
   std::free(memory);
   segments_.erase(at);
@@ -147,8 +151,10 @@ template <class F>
 void HostDevice::wait_until(F&& done, const char* what) {
   const auto deadline = Clock::now() + std::chrono::duration<double>(limits_.timeout_s);
   std::unique_lock lock(mutex_);
-  while (!done()) {
+  while (true) {
+    // First: a stream that has failed has no calls left either.
     if (!failure_.empty()) throw Stopped(Stopped::Why::other_rank, failure_);
+    if (done()) return;
     if (limits_.interrupted()) throw Stopped(Stopped::Why::interrupted, "interrupted");
     if (std::string why = group_.stopped(); !why.empty())
       throw Stopped(Stopped::Why::other_rank, why);

@@ -29,8 +29,12 @@ class RankGroup {
   virtual std::chrono::steady_clock::time_point run(const Work& work, uint32_t sequence,
                                                     Regions regions) = 0;
   virtual void barrier(const Limits& limits) = 0;
-  // Ends the run for all ranks; the first reason stays.
+  // Ends the run for all ranks; the first reason stays. Returns when no other rank reads this one's
+  // memory any more.
   virtual void stop(const std::string& why) = 0;
+  // Whether memory may still be written after stop(), by requests that can't be taken back: it is then
+  // kept to the end of the process.
+  virtual bool writes_after_stop() const { return false; }
   // Why, if the run has been ended; empty: it goes on.
   virtual std::string stopped() const = 0;
 };

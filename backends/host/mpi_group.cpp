@@ -71,6 +71,7 @@ class MpiGroup final : public MpiProcess {
   Clock::time_point run(const Work& work, uint32_t sequence, Regions regions) override;
   void barrier(const Limits& limits) override;
   void stop(const std::string& why) override;
+  bool writes_after_stop() const override { return true; }
   std::string stopped() const override;
   std::vector<std::string> exchange(const std::string& text) override;
   [[noreturn]] void leave(int code) override;

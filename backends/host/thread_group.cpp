@@ -62,6 +62,24 @@ class ThreadGroup final : public RankGroup {
 
  private:
   using Meeting = ThreadRanks::Meeting;
+  // While one is there, no rank lets go of its memory; none is made once the run has been ended.
+  class Copying {
+   public:
+    explicit Copying(ThreadRanks& ranks) : ranks_(ranks) {
+      const std::lock_guard lock(ranks_.mutex_);
+      if (ranks_.stopped_) throw Stopped(Stopped::Why::other_rank, ranks_.why_);
+      ++ranks_.copying_;
+    }
+    ~Copying() {
+      const std::lock_guard lock(ranks_.mutex_);
+      if (--ranks_.copying_ == 0) ranks_.changed_.notify_all();
+    }
+    Copying(const Copying&) = delete;
+    Copying& operator=(const Copying&) = delete;
+
+   private:
+    ThreadRanks& ranks_;
+  };
   template <class F>
   void wait(std::unique_lock<std::mutex>& lock, Meeting& m, F&& until) {
     m.changed.wait(lock, [&] { return until() || ranks_.stopped_; });
@@ -86,7 +104,10 @@ std::chrono::steady_clock::time_point ThreadGroup::run(const Work& work, uint32_
     if (++m.arrived == me.size) m.changed.notify_all();
     wait(lock, m, [&] { return m.arrived == me.size; });
   }
-  exchange(work, me, m, regions);
+  {
+    const Copying copying(ranks_);
+    exchange(work, me, m, regions);
+  }
   std::unique_lock lock(m.mutex);
   if (++m.left == me.size) {
     m.arrived = m.summed = m.left = 0;
@@ -187,17 +208,19 @@ ThreadRanks::Meeting& ThreadRanks::meeting(CommId comm, int first, int size) {
 
 // Who waits looks at the flag under the meeting's mutex, which is taken here before it is told.
 void ThreadRanks::stop(const std::string& why) {
-  const std::lock_guard lock(mutex_);
-  if (stopped_) return;
-  why_ = why;
-  stopped_ = true;
-  changed_.notify_all();
-  for (auto& of_comm : meetings_)
-    for (auto& m : of_comm) {
-      if (!m) continue;
-      { const std::lock_guard meeting_lock(m->mutex); }
-      m->changed.notify_all();
-    }
+  std::unique_lock lock(mutex_);
+  if (!stopped_) {
+    why_ = why;
+    stopped_ = true;
+    changed_.notify_all();
+    for (auto& of_comm : meetings_)
+      for (auto& m : of_comm) {
+        if (!m) continue;
+        { const std::lock_guard meeting_lock(m->mutex); }
+        m->changed.notify_all();
+      }
+  }
+  changed_.wait(lock, [&] { return copying_ == 0; });
 }
 
 }  // namespace shardsim

@@ -43,6 +43,7 @@ class ThreadRanks {
   std::string why_;
   std::atomic<bool> stopped_ = false;
   int waiting_ = 0;
+  int copying_ = 0;  // threads that read other ranks' memory
   uint64_t barriers_ = 0;
 };
 

@@ -132,6 +132,7 @@ int report(const ReplayRun& run, const Context& context) {
 struct Prepared {
   HostOptions host;
   int64_t world = 1;
+  int steps = 0;
   Schedule schedule, played;
   ReplayRun run;  // without results
 };
@@ -143,7 +144,8 @@ std::unique_ptr<Prepared> prepare(const ReplayOptions& options, const Context& c
   auto p = std::make_unique<Prepared>();
   p->host = host_options(options, scenario, context);
   p->world = scenario.training.mesh.world();
-  scenario.options.max_steps = options.warmup + options.steps;
+  p->steps = options.warmup + options.steps;
+  scenario.options.max_steps = p->steps;
   Simulation s = simulate(scenario, Until::max_steps);
   if (s.trace.out_of_memory)
     throw Error("the simulation runs out of memory: " + s.trace.out_of_memory->message,
@@ -156,6 +158,10 @@ std::unique_ptr<Prepared> prepare(const ReplayOptions& options, const Context& c
   p->run.schedule = &p->schedule;
   p->run.played = &p->played;
   return p;
+}
+
+void say_start(const Prepared& p) {
+  fmt::print(stderr, "playing {} steps on {} ranks\n", p.steps, p.world);
 }
 
 // The ranks of a job make the same mistake together: rank 0 says it for all that say the same.
@@ -173,10 +179,15 @@ int replay_under_mpi(const ReplayOptions& options, const Context& context) {
     mistake = e;
   }
   const std::vector<std::string> all = process->exchange(mistake ? mistake->text() : "");
-  if (mistake && (process->rank() == 0 || all[0] != mistake->text())) throw *mistake;
-  if (std::any_of(all.begin(), all.end(), [](const std::string& e) { return !e.empty(); }))
+  if (mistake && (process->rank() == 0 || all[0] != mistake->text()))
+    fmt::print(stderr, "{}\n", mistake->text());
+  // A launcher ends the others as soon as one has left with an error: not before it is said.
+  if (std::any_of(all.begin(), all.end(), [](const std::string& e) { return !e.empty(); })) {
+    process->exchange("");
     return kUserError;
+  }
   context.interrupt->ask_first();
+  if (process->rank() == 0) say_start(*p);
   const ReplayRun run = as_process(p->run, *process, p->host);
   const int code = report(run, context);
   if (failed(run)) {
@@ -190,6 +201,7 @@ int replay(const ReplayOptions& options, const Context& context) {
   if (started_by_mpi()) return replay_under_mpi(options, context);
   const std::unique_ptr<Prepared> p = prepare(options, context);
   context.interrupt->ask_first();
+  say_start(*p);
   return report(on_threads(p->run, p->world, p->host), context);
 }
 
@@ -212,6 +224,7 @@ void add_replay(CLI::App& app, Context& context) {
                       "Seconds that a rank waits for anything before it gives up (default 60)");
   add_output_options(*command, context);
   command->footer(
+      std::string(has_mpi() ? "Built with MPI. " : "Built without MPI. ") +
       "Exit codes: 2 where a rank failed or data was wrong; what was measured is kept.\n"
       "Examples:\n"
       "  shardsim replay scenarios/small/fsdp2.yaml\n"

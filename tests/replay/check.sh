@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# Replays on the host as a user starts them: tests/replay/check.sh SHARDSIM SCENARIOS. Ranks as threads
+# and, where mpirun is, as processes; Ctrl-C, and a rank that is killed.
+set -euo pipefail
+program=$(realpath "$1") scenarios=$(realpath "$2")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+passed=0 failed=0
+
+check() {  # what it is, whether it holds
+  if [[ $2 == 0 ]]; then passed=$((passed + 1)); return; fi
+  failed=$((failed + 1))
+  echo "FAILED $1"
+  sed 's/^/  /' "$work/out" "$work/err" | tail -40
+}
+
+# Runs with a limit of its own: a hang is a failure.
+plays() { timeout -k 5 120 "$@" >"$work/out" 2>"$work/err"; }
+
+for name in fsdp2 fsdp1 ddp zero3; do
+  plays "$program" replay "$scenarios/$name.yaml" --warmup 2 --steps 3 &&
+    grep -q "all brought what was sent" "$work/out" && code=0 || code=1
+  check "$name as threads" $code
+done
+
+# Waits for the run to begin, and then for some steps of it.
+under_way() {
+  for _ in $(seq 300); do
+    grep -q "^playing" "$work/err" && break
+    sleep .1
+  done
+  sleep 3
+}
+
+# The first signal stops the run, which keeps what it has.
+stopped() {  # signal, command...
+  local signal=$1 code=0
+  shift
+  timeout -k 5 120 "$@" >"$work/out" 2>"$work/err" &
+  local pid=$!
+  under_way
+  kill "-$signal" "$(pgrep -P "$pid" | head -1)"
+  wait "$pid" || code=$?
+  echo "exit $code" >>"$work/out"
+  return "$code"
+}
+stopped INT "$program" replay "$scenarios/fsdp2.yaml" --steps 100 && code=0 || code=$?
+[[ $code == 130 ]] && grep -q "did not end and are left out" "$work/out" &&
+  grep -q "rank 0: " "$work/err" && code=0 || code=1
+check "Ctrl-C keeps the steps that ended" $code
+
+if command -v mpirun >/dev/null && "$program" replay --help | grep -q "Built with MPI"; then
+  mpi=(mpirun --oversubscribe -np)
+  for name in fsdp2 fsdp1 ddp zero3; do
+    plays "${mpi[@]}" 4 "$program" replay "$scenarios/$name.yaml" --warmup 2 --steps 3 &&
+      grep -q "all brought what was sent" "$work/out" && code=0 || code=1
+    check "$name as processes" $code
+  done
+  plays "${mpi[@]}" 3 "$program" replay "$scenarios/fsdp2.yaml" && code=1 || code=0
+  grep -q "4 ranks, and 3 processes" "$work/err" || code=1
+  check "3 processes for 4 ranks" $code
+  # One rank plays another scenario.
+  plays mpirun --oversubscribe -np 3 "$program" replay "$scenarios/fsdp2.yaml" : \
+    -np 1 "$program" replay "$scenarios/fsdp1.yaml" && code=1 || code=0
+  grep -q "do not issue the same collectives" "$work/err" || code=1
+  check "a rank with another schedule" $code
+  # A rank is killed.
+  "${mpi[@]}" 4 "$program" replay "$scenarios/fsdp2.yaml" --steps 100 \
+    >"$work/out" 2>"$work/err" &
+  pid=$!
+  under_way
+  kill -9 "$(pgrep -f "$program replay .*--steps 100" | grep -vx "$pid" | tail -1)" || true
+  code=1
+  for _ in $(seq 300); do
+    sleep .1
+    kill -0 "$pid" 2>/dev/null || { code=0; break; }
+  done
+  wait "$pid" && code=1
+  grep -q "ended .* of shard" "$work/err" || code=1
+  check "a rank that is killed ends the others, which say where they were" $code
+else
+  echo "no mpirun, or a build without MPI: ranks as processes are not tried"
+fi
+echo "replay: $passed passed, $failed failed"
+[[ $failed == 0 ]]
