@@ -80,10 +80,6 @@ HostOptions host_options(const ReplayOptions& options, const Scenario& scenario,
 }
 
 ReplayRun on_threads(ReplayRun run, int64_t world, const HostOptions& host) {
-  if (world > kMostThreads)
-    throw Error(
-        fmt::format("the scenario has {} ranks, too many for threads of one process", world), {},
-        fmt::format("a mesh of at most {} ranks, or mpirun", kMostThreads));
   run.where = fmt::format("{} ranks as threads", world);
   const std::vector<const Schedule*> ranks(static_cast<size_t>(world), run.played);
   run.ranks = replay_on_threads(ranks, host);
@@ -200,6 +196,10 @@ int replay_under_mpi(const ReplayOptions& options, const Context& context) {
 int replay(const ReplayOptions& options, const Context& context) {
   if (started_by_mpi()) return replay_under_mpi(options, context);
   const std::unique_ptr<Prepared> p = prepare(options, context);
+  if (p->world > kMostThreads)
+    throw Error(
+        fmt::format("the scenario has {} ranks, too many for threads of one process", p->world), {},
+        fmt::format("a mesh of at most {} ranks, or mpirun", kMostThreads));
   context.interrupt->ask_first();
   say_start(*p);
   return report(on_threads(p->run, p->world, p->host), context);
