@@ -63,7 +63,7 @@ TEST(Proof, AnotherCollectiveIsNamed) {
   const Schedule a = issuing({0});
   Schedule b = issuing({0});
   b.works[0].bytes = 2048;
-  EXPECT_EQ(refusal({&a, &b}),
+  EXPECT_EQ(refusal({&a, &b, &a, &a}),
             "ranks 0 and 1 do not issue the same collectives: number 0 of communicator 'shard' is "
             "all_reduce 1024 B fp32 of shard (2 ranks, stride 1) on one and all_reduce 2048 B fp32 "
             "of shard (2 ranks, stride 1) on the other");
@@ -72,7 +72,7 @@ TEST(Proof, AnotherCollectiveIsNamed) {
 TEST(Proof, AMissingCollectiveIsNamed) {
   const Schedule a = issuing({0, 0}), b = issuing({0});
   EXPECT_EQ(
-      refusal({&a, &b}),
+      refusal({&a, &b, &a, &a}),
       "all_reduce 1024 B fp32 of shard (2 ranks, stride 1) is issued by 1 of the 2 ranks of its "
       "communicator, rank 0 the first of them");
 }
