@@ -43,6 +43,7 @@ class HostDevice : public Device {
   void synchronize(StreamId stream) override;
   void synchronize() override;
   void barrier() override;
+  Time now() const override { return since_prepared(std::chrono::steady_clock::now()); }
   std::vector<LaunchTimes> times() override;
   std::vector<std::pair<uint32_t, int64_t>> differences() override;
   void abort(const std::string& why) override;

@@ -111,7 +111,9 @@ class Device {
   // All ranks are here; a synchronization between timed steps and before the first.
   virtual void barrier() = 0;
 
-  // After the run, or what there is of it: by slot. On the clock of this device, from prepare().
+  // The host's now on the clock of times(), which begins with prepare().
+  virtual Time now() const = 0;
+  // After the run, or what there is of it: by slot.
   virtual std::vector<LaunchTimes> times() = 0;
   // Checks that found other data, as (slot, elements that differ).
   virtual std::vector<std::pair<uint32_t, int64_t>> differences() = 0;

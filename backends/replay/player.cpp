@@ -203,6 +203,7 @@ void Player::collective(StreamId stream, const Work& w, const CollectiveTensors*
 
 void Player::launch(const Instr& in, const Segment& s, uint32_t code) {
   const Work& w = schedule_.works[in.a];
+  out_.trace.issued.push_back(device_.now());
   if (is_collective(w.kind)) {
     const CollectiveTensors* const t = tensors_.at(code);
     SHARDSIM_ASSERT(t == nullptr || s.event_shift == 0, "collectives are laid out in place");
@@ -219,6 +220,7 @@ void Player::mark(uint32_t index) {
   MarkRow& row = out_.trace.marks.emplace_back();
   row.mark = index;
   row.launches = out_.issued;
+  row.host = device_.now();
   row.allocated = s.current(S::allocated_bytes);
   row.allocated_peak = s.peak(S::allocated_bytes);
   row.active = s.current(S::active_bytes);

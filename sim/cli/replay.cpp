@@ -14,13 +14,14 @@
 #include "sim/cli/replay_report.h"
 #include "sim/config/scenario.h"
 #include "sim/memory/allocator_settings.h"
+#include "sim/study/run_report.h"
 #include "sim/study/simulate.h"
 
 namespace shardsim {
 namespace {
 
 struct ReplayOptions {
-  std::string scenario, backend = "host", scale = "auto";
+  std::string scenario, ops, backend = "host", scale = "auto";
   int warmup = 3, steps = 5;
   double timeout_s = 60;
 };
@@ -116,10 +117,19 @@ std::optional<TimedSteps> timed_steps(const ReplayRun& run) {
   }
 }
 
-int report(const ReplayRun& run, const Context& context) {
+int report(const ReplayRun& run, const std::string& ops, const Context& context) {
   const std::optional<TimedSteps> steps = timed_steps(run);
   fmt::print(stderr, "{}", failure_text(run));
-  if (run.first_rank == 0) write_output(context, replay_text(run, steps));
+  const std::optional<OpLog> log = replay_log(run, steps);
+  if (!ops.empty() && log && run.first_rank == 0) write_file(context, ops, op_log_json(*log));
+  if (!ops.empty() && !log)
+    fmt::print(stderr, "{} is not written: no launch of rank {} ended\n", ops, run.first_rank);
+  if (run.first_rank == 0) {
+    if (context.format == Format::json)
+      write_output(context, log ? op_log_json(*log) : "null\n");
+    else
+      write_output(context, replay_text(run, steps));
+  }
   const bool interrupted = context.interrupt->requested();
   return interrupted ? kInterrupted : failed(run) || data_differs(run) ? kCheckFailed : kOk;
 }
@@ -136,6 +146,7 @@ struct Prepared {
 std::unique_ptr<Prepared> prepare(const ReplayOptions& options, const Context& context) {
   check(options);
   refuse_overwrite(context, options.scenario);
+  refuse_overwrite("--ops", options.ops, options.scenario);
   Scenario scenario = load_scenario(options.scenario);
   auto p = std::make_unique<Prepared>();
   p->host = host_options(options, scenario, context);
@@ -148,6 +159,9 @@ std::unique_ptr<Prepared> prepare(const ReplayOptions& options, const Context& c
                 {options.scenario}, "shardsim run says what holds it");
   p->schedule = std::move(s.schedule);
   p->run.scenario = scenario.name;
+  p->run.world = p->world;
+  for (const GroupRow& g : group_rows(s.model, s.plan, scenario.training))
+    p->run.groups.push_back(g.name);
   p->run.scale = scale_of(options, p->schedule);
   p->run.timed_from = options.warmup;
   p->played = scaled(p->schedule, p->run.scale, p->world);
@@ -185,7 +199,7 @@ int replay_under_mpi(const ReplayOptions& options, const Context& context) {
   context.interrupt->ask_first();
   if (process->rank() == 0) say_start(*p);
   const ReplayRun run = as_process(p->run, *process, p->host);
-  const int code = report(run, context);
+  const int code = report(run, options.ops, context);
   if (failed(run)) {
     std::fflush(nullptr);
     process->leave(code);
@@ -202,7 +216,7 @@ int replay(const ReplayOptions& options, const Context& context) {
         fmt::format("a mesh of at most {} ranks, or mpirun", kMostThreads));
   context.interrupt->ask_first();
   say_start(*p);
-  return report(on_threads(p->run, p->world, p->host), context);
+  return report(on_threads(p->run, p->world, p->host), options.ops, context);
 }
 
 }  // namespace
@@ -214,6 +228,9 @@ void add_replay(CLI::App& app, Context& context) {
   command->add_option("scenario", options->scenario, "A scenario (.yaml)")->required();
   command->add_option("--backend", options->backend,
                       "host: streams as threads, ranks as threads or, under mpirun, as processes");
+  command->add_option("--ops", options->ops,
+                      "Also writes what rank 0's device did, op by op (.json), for `shardsim "
+                      "compare` and `shardsim calibrate --from`");
   command->add_option("--scale", options->scale,
                       "Factor that bytes and FLOPs are divided by; auto (default) chooses one that "
                       "a CPU core plays in a fraction of a second");
@@ -227,7 +244,8 @@ void add_replay(CLI::App& app, Context& context) {
       std::string(has_mpi() ? "Built with MPI. " : "Built without MPI. ") +
       "Exit codes: 2 where a rank failed or data was wrong; what was measured is kept.\n"
       "Examples:\n"
-      "  shardsim replay scenarios/small/fsdp2.yaml\n"
+      "  shardsim replay scenarios/small/fsdp2.yaml --ops measured.json\n"
+      "  shardsim compare scenarios/small/fsdp2.yaml measured.json\n"
       "  mpirun -np 4 shardsim replay scenarios/small/fsdp2.yaml");
   command->callback([options, &context] {
     context.run = [options, &context] { return replay(*options, context); };

@@ -44,7 +44,71 @@ Bytes peak_reserved(const Replay& rank) {
   return peak;
 }
 
+OpLogFacts facts_of(const ReplayRun& run) {
+  const Replay& rank = run.ranks.front();
+  OpLogFacts facts;
+  facts.source = run.source;
+  facts.scenario = run.scenario;
+  facts.rank = run.first_rank;
+  facts.world = run.world;
+  facts.scale = static_cast<double>(run.scale);
+  facts.environment = {rank.environment.begin(), rank.environment.end()};
+  if (rank.failure) facts.warnings.push_back("stopped: " + rank.failure->what);
+  if (data_differs(run)) facts.warnings.push_back("collectives brought other data than was sent");
+  return facts;
+}
+
+// The launches of the step in which the run stopped that had ended.
+std::optional<OpLog> partial_log(const ReplayRun& run) {
+  const Replay& rank = run.ranks.front();
+  const auto last = std::find(rank.done.rbegin(), rank.done.rend(), true);
+  if (last == rank.done.rend()) return std::nullopt;
+  const auto stopped_at = static_cast<uint32_t>(rank.done.rend() - last);
+  OpLog log;
+  static_cast<OpLogFacts&>(log) = facts_of(run);
+  log.warnings.emplace_back("no timed step ended: these are ops of the step that was under way");
+  log.streams = run.schedule->streams;
+  uint32_t launch = 0;
+  Time first{}, end{};
+  run.schedule->for_each([&](const Instr& in, const Segment&) {
+    if (in.kind == Kind::Mark && run.schedule->marks[in.a].begins_step && launch < stopped_at)
+      log.ops.clear();
+    if (in.kind != Kind::Launch) return;
+    const uint32_t n = launch++;
+    if (n >= rank.done.size() || !rank.done[n]) return;
+    const Work& w = run.schedule->works[in.a];
+    LoggedOp& op = log.ops.emplace_back();
+    op.stream = in.stream;
+    op.kind = w.kind;
+    op.name = w.name;
+    op.bytes = w.bytes;
+    op.flops = w.flops;
+    if (w.group.valid() && w.group.v < run.groups.size())
+      op.group = run.groups[w.group.v].empty() ? "(root)" : run.groups[w.group.v];
+    op.start = rank.trace.start[n];
+    op.duration = rank.trace.end[n] - rank.trace.start[n];
+    first = log.ops.size() == 1 ? op.start : std::min(first, op.start);
+    end = log.ops.size() == 1 ? op.end() : std::max(end, op.end());
+  });
+  if (log.ops.empty()) return std::nullopt;
+  for (LoggedOp& op : log.ops) op.start = op.start - first;
+  log.step_time = end - first;
+  return log;
+}
+
 }  // namespace
+
+std::optional<OpLog> replay_log(const ReplayRun& run, const std::optional<TimedSteps>& steps) {
+  if (!steps) return partial_log(run);
+  OpLogFacts facts = facts_of(run);
+  facts.repeats = steps->steps;
+  facts.statistic = steps->steps == 1 ? "single" : "median";
+  if (!steps->note.empty()) facts.warnings.push_back(steps->note);
+  OpLog log = op_log_of(*run.schedule, steps->trace, run.groups, std::move(facts));
+  log.step_time = steps->step_time;
+  if (run.scale != 1) log.peak_allocated = log.peak_active = log.peak_reserved = std::nullopt;
+  return log;
+}
 
 bool failed(const ReplayRun& run) {
   return std::any_of(run.ranks.begin(), run.ranks.end(),

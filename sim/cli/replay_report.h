@@ -1,16 +1,21 @@
 // What a replay says when it ends: text for a person, and the op log of one rank.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "backends/replay/player.h"
 #include "backends/replay/steps.h"
+#include "sim/report/op_log.h"
 
 namespace shardsim {
 
 struct ReplayRun {
-  std::string scenario, where;         // "4 threads of one process"
+  std::string scenario, where;  // "4 ranks as threads"
+  OpSource source = OpSource::replay_host;
+  int64_t world = 1;
+  std::vector<std::string> groups;     // names
   const Schedule* schedule = nullptr;  // the scenario's own
   const Schedule* played = nullptr;    // its sizes scaled
   int64_t scale = 1;
@@ -27,6 +32,9 @@ std::string replay_text(const ReplayRun& run, const std::optional<TimedSteps>& s
 // Of each rank that failed why, and where it stood; empty: none did.
 std::string failure_text(const ReplayRun& run);
 bool failed(const ReplayRun& run);
+// Of the first rank's timed steps, or, where none ended, of what ended of the step that it stopped in.
+// None where nothing ended at all.
+std::optional<OpLog> replay_log(const ReplayRun& run, const std::optional<TimedSteps>& steps);
 bool data_differs(const ReplayRun& run);
 
 }  // namespace shardsim

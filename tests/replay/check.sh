@@ -24,6 +24,12 @@ for name in fsdp2 fsdp1 ddp zero3; do
   check "$name as threads" $code
 done
 
+# Every launch of the log is the prediction's of the same number.
+plays "$program" replay "$scenarios/fsdp2.yaml" --ops "$work/ops.json" &&
+  plays "$program" compare "$scenarios/fsdp2.yaml" "$work/ops.json" &&
+  grep -qE "^([0-9]+) of \1 and \1 ops joined, by launch" "$work/out" && code=0 || code=1
+check "a replay's log joins the prediction by launch" $code
+
 # Waits for the run to begin, and then for some steps of it.
 under_way() {
   for _ in $(seq 300); do
@@ -45,9 +51,9 @@ stopped() {  # signal, command...
   echo "exit $code" >>"$work/out"
   return "$code"
 }
-stopped INT "$program" replay "$scenarios/fsdp2.yaml" --steps 100 && code=0 || code=$?
+stopped INT "$program" replay "$scenarios/fsdp2.yaml" --steps 100 --ops "$work/cut.json" && code=0 || code=$?
 [[ $code == 130 ]] && grep -q "did not end and are left out" "$work/out" &&
-  grep -q "rank 0: " "$work/err" && code=0 || code=1
+  grep -q "rank 0: " "$work/err" && grep -q '"stopped: ' "$work/cut.json" && code=0 || code=1
 check "Ctrl-C keeps the steps that ended" $code
 
 if command -v mpirun >/dev/null && "$program" replay --help | grep -q "Built with MPI"; then
