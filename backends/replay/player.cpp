@@ -250,7 +250,8 @@ void Player::step(const Instr& in, const Segment& s, uint32_t code) {
       if (!done) device_.wait(in.stream, in.a);
       return;
     }
-    case Kind::HostCalls: return;
+    case Kind::HostCalls:
+    case Kind::HostWork: return;
     case Kind::HostWait: return device_.host_wait(in.a);
     case Kind::StreamSync: return device_.synchronize(in.stream);
     case Kind::DeviceSync: return device_.synchronize();

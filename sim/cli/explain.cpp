@@ -7,7 +7,9 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
+#include "sim/base/quantity.h"
 #include "sim/cli/command.h"
 #include "sim/cli/explain_zero.h"
 #include "sim/cli/table.h"
@@ -29,6 +31,7 @@ using nlohmann::ordered_json;
 struct StepCounts {
   int64_t products = 0, kernels = 0, copies = 0, host_calls = 0;
   int64_t instructions = 0;
+  std::vector<HostWork> host_works;  // summed by name
   struct Collective {
     int64_t count = 0;
     Bytes bytes = 0;
@@ -50,6 +53,19 @@ StepCounts count(const Schedule& schedule) {
       case Kind::EventLimit:
       case Kind::PinnedTake: return;
       case Kind::HostCalls: c.host_calls += in.a; return;
+      case Kind::HostWork: {
+        const HostWork& w = schedule.host_works[in.a];
+        auto it = std::find_if(c.host_works.begin(), c.host_works.end(), [&](const HostWork& x) {
+          return std::string_view(x.name) == w.name;
+        });
+        if (it == c.host_works.end()) {
+          c.host_works.push_back({w.name, 0, 0, 0, 0, 0});
+          it = c.host_works.end() - 1;
+        }
+        it->elements += w.elements;
+        it->bytes += w.bytes;
+        return;
+      }
       default: ++c.host_calls;
     }
     if (in.kind != Kind::Launch) return;
@@ -345,6 +361,9 @@ int explain(const std::string& path, const Context& context) {
                               {"kernels", counts.kernels},
                               {"copies", counts.copies},
                               {"host_calls", counts.host_calls}};
+    j["host_work"] = ordered_json::array();
+    for (const HostWork& w : counts.host_works)
+      j["host_work"].push_back({{"name", w.name}, {"elements", w.elements}, {"bytes", w.bytes}});
     j["resident_bytes"] = {{"parameters", held.parameters},
                            {"gradients", held.gradients},
                            {"optimizer_state", held.optimizer}};
@@ -383,6 +402,9 @@ int explain(const std::string& path, const Context& context) {
   out += collectives_text(scenario.cluster, s.schedule, counts);
   out += fmt::format("launches a step   {} products, {} kernels, {} copies; {} host calls\n",
                      counts.products, counts.kernels, counts.copies, counts.host_calls);
+  for (const HostWork& w : counts.host_works)
+    out += fmt::format("  on the host     {}: {} elements, {} read and written\n", w.name,
+                       w.elements, format_bytes(w.bytes));
   out += fmt::format("a rank holds      parameters {}, gradients {}, {}optimizer state {}\n",
                      gib(held.parameters), gib(held.gradients),
                      s.buckets.empty() ? "" : fmt::format("buckets {}, ", gib(held.buckets)),

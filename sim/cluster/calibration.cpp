@@ -51,6 +51,11 @@ constexpr ConstantInfo kConstants[] = {
     {"host_reduction_us", &C::host_reduction_us, 0, 1e6, "a collective without a wrapper's hooks"},
     {"host_malloc_us", &C::host_malloc_us, 0, 1e6, "a cudaMalloc"},
     {"host_call_us", &C::host_call_us, 0, 1e5, "a record, wait or synchronization"},
+    {"host_accesses_per_ns", &C::host_accesses_per_ns, .01, 1e3,
+     "elements that a thread of the host reads or writes"},
+    {"host_memory_fraction", &C::host_memory_fraction, .01, 1, "of the line rate of host memory"},
+    {"host_page_gbps", &C::host_page_gbps, .01, 1e3, "new pages of host memory, of one thread"},
+    {"host_page_most_gbps", &C::host_page_most_gbps, .01, 1e3, "new pages, of a process"},
     {"scale_tax", &C::scale_tax, 0, 1, "what each doubling of ranks beyond 8 adds, over nodes"},
 };
 

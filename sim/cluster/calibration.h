@@ -96,6 +96,21 @@ struct Calibration {
   double host_malloc_us = 45;  // assumed
   double host_call_us = 1;     // a record, wait or synchronization (assumed)
 
+  // Its own work on tensors, of offloaded optimizers (sim/cost/host_work.h). What a thread reads and
+  // writes of elements in cache or not, whatever their type: PyTorch 2.15 on one core of a Xeon of
+  // 2023 (AVX-512): AdamW's loop 4.28 ns an element in fp32 and in bf16, for 21; SGD .69 for 3; a
+  // product .41 for 2.
+  double host_accesses_per_ns = 4.9;
+  // Of the line rate of a node's memory: CPU-Adam on a DGX-2, 1e9 to 1e10 parameters in .22, .51, 1.03,
+  // 2.41, 2.57 s (ZeRO-Offload, arXiv 2101.06840, from memory) is .36 to .50 of its 256 GB/s; a fused
+  // AdamW step of Llama-3.1-405B in bf16 on 8 nodes of 8 H100 in 4 s (LambdaLabs' guide) .33 of 614.
+  double host_memory_fraction = .40;
+  // New pages, which the kernel clears: of one thread (tensors of 256 MiB in place of 16 in the loop
+  // above add 4.7 ns an element, for 8 bytes; a virtual machine), and of a process at most: torch's
+  // Adam in the same table of ZeRO-Offload, 1.39 s for 1e9 parameters.
+  double host_page_gbps = 1.7;
+  double host_page_most_gbps = 15;
+
   // Ranks beyond 8 on several nodes: what each doubling adds to a step, stragglers and contention
   // together; .045 / 4, set by hand on llm-foundry 8 to 64 and 128 to 512 GPUs.
   double scale_tax = .01125;

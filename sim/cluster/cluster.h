@@ -36,6 +36,12 @@ struct Link {
   bool given = false;  // by the scenario: collectives over it are such rings, whatever NCCL chooses
 };
 
+// The CPUs of a node, which work where parameters are offloaded (sim/cost/host_work.h).
+struct HostMachine {
+  double memory_gbps = 0;  // of all of a node's memory, line rate; 0: not stated
+  int threads = 0;         // that a rank's operators run on (OMP_NUM_THREADS); 0: not stated
+};
+
 struct Cluster {
   std::string name;
   Gpu gpu;
@@ -47,6 +53,7 @@ struct Cluster {
   // (HSDP's replica communicators). bus_gbps 0: inter with 1/gpus_per_node of its bandwidth.
   Link rail;
   Network network;
+  HostMachine host;
   double price_per_gpu_hour = 0;  // 0: not stated
 
   int64_t world() const { return static_cast<int64_t>(gpus_per_node) * nodes; }

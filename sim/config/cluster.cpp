@@ -18,6 +18,7 @@ constexpr int64_t kMostNvlinks = 144;
 constexpr int64_t kMostNics = 1024;
 constexpr double kMostOversubscription = 1000;
 constexpr int64_t kMostNodes = 1 << 17;
+constexpr int64_t kMostThreads = 4096;
 
 template <class Entries>
 std::string hint_for(const Value& value, const Entries& entries, std::string_view noun) {
@@ -110,6 +111,14 @@ void read_nics(const Value& value, Cluster& cluster) {
   links_of_nics(cluster);
 }
 
+void read_host(const Value& value, HostMachine& host) {
+  const Map map(value, {"memory_bandwidth", "threads"});
+  if (const std::optional<Value> v = map.find("memory_bandwidth"))
+    host.memory_gbps = v->quantity(Dimension::rate, kLeastGbps, kMostGbps);
+  if (const std::optional<Value> v = map.find("threads"))
+    host.threads = static_cast<int>(v->whole(1, kMostThreads, "of a rank, OMP_NUM_THREADS"));
+}
+
 void read_fabric(const Value& value, Network& n) {
   const Map map(value, {"pod_nodes", "oversubscription", "hop_latency", "sharp"});
   if (const std::optional<Value> v = map.find("pod_nodes"))
@@ -128,7 +137,7 @@ void read_fabric(const Value& value, Network& n) {
 
 Cluster read_cluster(const Value& value) {
   const Map map(value, {"preset", "name", "gpu", "gpus_per_node", "nodes", "links", "nics",
-                        "fabric", "cpu", "price_per_gpu_hour"});
+                        "fabric", "cpu", "host", "price_per_gpu_hour"});
   Cluster cluster;
   if (const std::optional<Value> preset = map.find("preset")) {
     const std::optional<Cluster> found = find_system(preset->word());
@@ -152,6 +161,7 @@ Cluster read_cluster(const Value& value) {
   if (const std::optional<Value> v = map.find("cpu"))
     cluster.network.cpu = v->choice<CpuVendor>(
         {{"intel", CpuVendor::intel}, {"amd", CpuVendor::amd}, {"other", CpuVendor::other}});
+  if (const std::optional<Value> v = map.find("host")) read_host(*v, cluster.host);
   if (const std::optional<Value> v = map.find("nics")) read_nics(*v, cluster);
   if (const std::optional<Value> v = map.find("fabric")) read_fabric(*v, cluster.network);
   if (const std::optional<Value> v = map.find("links")) read_links(*v, cluster);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "sim/cluster/catalogue.h"
+#include "sim/cost/host_work.h"
 
 namespace shardsim {
 namespace {
@@ -77,6 +78,13 @@ std::vector<PricedWith> priced_with(const Scenario& s) {
   else
     out.push_back(
         {"software", fmt::format("{:04}-{:02}", t.software / 100, t.software % 100), false});
+  if (!offloads(t)) return out;
+  const HostRates host = host_rates(s.cluster);
+  const int threads = host.threads;
+  out.push_back({"CPU", fmt::format("{} {} a rank", threads, threads == 1 ? "thread" : "threads"),
+                 s.cluster.host.threads == 0});
+  out.push_back({"host memory", fmt::format("{:.4g} GB/s a rank", host.memory_gbps),
+                 s.cluster.host.memory_gbps == 0});
   return out;
 }
 

@@ -60,6 +60,8 @@ struct CostTable {
   // Charged after each call's own start has been computed.
   HostCosts host;
   std::vector<Time> launch;  // by WorkId
+  // What the host computes itself, by Schedule::host_works; empty: it takes no time.
+  std::vector<Time> host_work;
 };
 
 }  // namespace shardsim

@@ -32,6 +32,7 @@ CostTable flat_costs(const FlatCost& cost, const Schedule& schedule) {
   const Time call = Time::from_us(cost.host_us);
   table.host = HostCosts::every(call);
   table.launch.assign(schedule.works.size(), call);
+  table.host_work.assign(schedule.host_works.size(), Time{});
   return table;
 }
 

@@ -4,6 +4,7 @@
 #include "sim/cost/collectives.h"
 #include "sim/cost/demand.h"
 #include "sim/cost/host.h"
+#include "sim/cost/host_work.h"
 #include "sim/cost/kernels.h"
 
 namespace shardsim {
@@ -30,6 +31,10 @@ CostTable roofline_costs(const Cluster& cluster, const Calibration& calibration,
   }
   table.sharing = {static_cast<double>(cluster.gpu.sms), calibration.sm_steal};
   add_host_costs(calibration, schedule, table);
+  table.host_work.reserve(schedule.host_works.size());
+  const HostRates host = host_rates(cluster);
+  for (const HostWork& w : schedule.host_works)
+    table.host_work.push_back(Time::from_us(host_work_us(host, calibration, w)));
   return table;
 }
 

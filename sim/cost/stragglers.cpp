@@ -54,6 +54,7 @@ void add_stragglers(const Scenario& s, const Calibration& constants, const Sched
   if (tax == 1) return;
   for (Time& t : table.work) stretch(t, tax);
   for (Time& t : table.launch) stretch(t, tax);
+  for (Time& t : table.host_work) stretch(t, tax);
   for (Time& t : table.host.time) stretch(t, tax);
 }
 

@@ -143,6 +143,8 @@ void Machine::play(const Schedule& schedule, const CostTable& costs, Trace& trac
   if (trace.out_of_memory || stopped_) return;
   if (clock_) clock_->cost = costs.host;
   const size_t works = schedule.works.size();
+  SHARDSIM_ASSERT(costs.host_work.empty() || costs.host_work.size() >= schedule.host_works.size(),
+                  "all that the host does has a price, or nothing");
   SHARDSIM_ASSERT(costs.work.size() >= works && costs.launch.size() >= works,
                   "every work has a price");
   if (costs.demand.empty()) {
@@ -199,6 +201,12 @@ void Machine::run(Device& device, const Schedule& schedule, const CostTable& cos
         case Kind::HostCalls:
           for (uint32_t k = 0; k < in.a; ++k) host += call;
           break;
+        case Kind::HostWork: {
+          const Time start = host;
+          if (!costs.host_work.empty()) host += costs.host_work[in.a];
+          trace.worked.push_back({start, host});
+          break;
+        }
         case Kind::HostWait:
           trace.reached.push_back(host + sync);
           host = std::max(host + sync, device.when(event_[in.a]));
@@ -295,6 +303,7 @@ void Machine::run(Device& device, const Schedule& schedule, const CostTable& cos
           MarkRow& row = trace.marks.emplace_back();
           row.mark = in.a;
           row.launches = launches_;
+          row.worked = static_cast<uint32_t>(trace.worked.size());
           row.host = host;
           row.allocated = live;
           row.allocated_peak = peak;

@@ -238,6 +238,7 @@ class Writer {
   Time host_end() const {
     Time t{};
     if (!trace_.issued.empty()) t = trace_.issued.back() + last_launch();
+    if (!trace_.worked.empty()) t = std::max(t, trace_.worked.back().end);
     if (!trace_.marks.empty())
       t = std::max(t, trace_.marks.back().host + options_.host[HostCall::other]);
     return t;
@@ -303,7 +304,7 @@ class Writer {
     std::vector<uint32_t> event_correlation(schedule_.events);
     std::vector<StreamId> event_stream(schedule_.events);
     uint32_t launch = 0;
-    size_t row = 0, limit = 0;
+    size_t row = 0, limit = 0, worked = 0;
     Time now{};
     LiveWalk walk;
     schedule_.for_each([&](const Instr& i, const Segment& s) {
@@ -383,6 +384,12 @@ class Writer {
           now = end;
           break;
         }
+        case Kind::HostWork:
+          close_scope();
+          scope("cpu_op", schedule_.host_works[i.a].name, trace_.worked[worked].start,
+                trace_.worked[worked].end);
+          now = trace_.worked[worked++].end;
+          break;
         case Kind::HostCalls:
           for (uint32_t k = 0; k < i.a; ++k) now = ends(HostCall::other);
           break;

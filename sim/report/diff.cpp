@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <numeric>
 #include <tuple>
@@ -15,6 +16,9 @@ namespace {
 
 constexpr const char *kComputeWork = "compute", *kCopyWork = "copies", *kFsdpWork = "fsdp copies",
                      *kHostWork = "host";
+
+constexpr std::array kCollectives{WorkKind::AllGather, WorkKind::ReduceScatter, WorkKind::AllReduce,
+                                  WorkKind::Broadcast, WorkKind::Reduce};
 
 // Unit of each group of one side; -1 where there is none.
 using UnitOf = std::vector<int>;
@@ -57,6 +61,8 @@ class StepParts {
   Key key_of(uint32_t vertex, Time at) const {
     if (vertex == 0) return {phase_at(at), kHostWork, -1};
     const Vertex& v = graph_.vertices[vertex];
+    if (v.kind == Vertex::Kind::host_work)
+      return {phase_at(at), schedule_.host_works[v.host_work].name, -1};
     return {phase_of(v.launch), what_of(schedule_, v), unit_of(units_, v.group)};
   }
 
@@ -66,9 +72,16 @@ class StepParts {
     for (uint32_t l = step_.first_launch; l < step_.end_launch; ++l)
       if (last == UINT32_MAX || trace_.end[l] > trace_.end[last]) last = l;
     if (last == UINT32_MAX) return out;
-    const uint32_t v = graph_.of_launch[last];
-    const Time start = std::max(step_.start, trace_.start[last]);
-    std::vector<Stretch> stretches{{start, trace_.end[last], v, Why::stream, false}};
+    // What ends the step: a launch, or a work of the host itself.
+    uint32_t v = graph_.of_launch[last];
+    Time start = std::max(step_.start, trace_.start[last]);
+    for (uint32_t k = step_.first_worked; k < step_.end_worked; ++k) {
+      const Trace::Worked& w = trace_.worked[k];
+      if (w.end != step_.end || w.end == w.start || w.end <= trace_.end[last]) continue;
+      v = graph_.of_worked[k];
+      start = std::max(step_.start, w.start);
+    }
+    std::vector<Stretch> stretches{{start, step_.end, v, Why::stream, false}};
     chain_.back(v, step_.start, start, stretches);
     for (const Stretch& s : stretches) {
       if (s.vertex != 0) {
@@ -89,6 +102,10 @@ class StepParts {
     h.cause = e.cause;
     h.why = Why::host;
     if (e.vertex == 0) return h;
+    if (graph_.vertices[e.vertex].kind == Vertex::Kind::host_work) {
+      h.by = key_of(e.vertex, step_.start + e.start).what;
+      return h;
+    }
     const Edge* edge = chain_.held_by(e.vertex);
     if (edge == nullptr || edge->why == Why::host) return h;
     const Vertex& from = graph_.vertices[edge->from];
@@ -197,8 +214,8 @@ void add_reasons(Diff& d, const Two<const DiffSide*>& sides, const Two<UnitOf>& 
     x.what = key.what;
     x.unit = key.unit;
     x.time = h.time;
-    const bool collective =
-        x.what != kHostWork && x.what != kComputeWork && x.what != kCopyWork && x.what != kFsdpWork;
+    const bool collective = std::any_of(kCollectives.begin(), kCollectives.end(),
+                                        [&](WorkKind k) { return name_of(k) == x.what; });
     for (size_t i = 0; i < 2; ++i) {
       const auto most =
           std::max_element(h.by[i].begin(), h.by[i].end(),

@@ -72,14 +72,14 @@ struct Hold {
   Cause cause = Cause::event;
   Why why = Why::event;  // the edge that let the work start
   int by_unit = -1;
-  std::string by;  // what it came from: "all_gather"; empty: the host
+  std::string by;  // what it came from: "all_gather"; empty: the host; of the host's own work: that
   // NOLINTNEXTLINE(modernize-use-nullptr): clang-tidy 14 misreads a defaulted comparison
   friend auto operator<=>(const Hold&, const Hold&) = default;
 };
 
 struct ExposedChange {
   Phase phase = Phase::forward;
-  std::string what;  // "reduce_scatter"; "host"
+  std::string what;  // "reduce_scatter"; "CPU optimizer"; "host"
   int unit = -1;
   Two<Time> time;
   Two<bool> issued{};   // whether such a work is in the step at all

@@ -23,6 +23,7 @@ std::string held_text(const Diff& d, const Hold& h) {
 
 std::string hold_text(const Diff& d, const ExposedChange& x, const Hold& h) {
   if (x.what == "host") return "the host has not issued compute's next work";
+  if (h.why == Why::host && h.by == x.what) return "the host does it itself and issues nothing";
   std::string out;
   switch (h.cause) {
     case Cause::event: out = "compute waits for its event"; break;

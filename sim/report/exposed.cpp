@@ -6,7 +6,7 @@ namespace shardsim {
 namespace {
 
 Cause cause_of(const Stretch& s) {
-  if (s.vertex == 0) return Cause::host;
+  if (s.vertex == 0 || s.why == Why::host) return Cause::host;
   if (s.why == Why::communicator) return Cause::communicator;
   return s.through_host ? Cause::host : Cause::event;
 }

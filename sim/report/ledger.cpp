@@ -6,6 +6,7 @@
 #include <map>
 
 #include "sim/base/error.h"
+#include "sim/cost/host_work.h"
 #include "sim/plan/plan_fsdp1.h"
 #include "sim/report/step_report.h"
 
@@ -237,11 +238,7 @@ class Accountant {
   }
   std::string type_name() const { return std::string(name_of(compute_dtype(training_.precision))); }
   std::string stored_name() const { return std::string(name_of(training_.precision.storage)); }
-  bool offloads() const {
-    return training_.strategy == Strategy::fsdp1   ? training_.fsdp1.cpu_offload
-           : training_.strategy == Strategy::fsdp2 ? training_.fsdp2.cpu_offload != CpuOffload::none
-                                                   : false;
-  }
+  bool offloads() const { return shardsim::offloads(training_); }
   // Collectives are one unit's each, so that a unit's can be counted.
   bool fsdp() const {
     return training_.strategy == Strategy::fsdp1 || training_.strategy == Strategy::fsdp2;

@@ -2,7 +2,8 @@
 // the update and zero_grad) after them. With gradient accumulation the passes' times add up.
 //
 //   time of a phase   from the last end of what was issued before it to the last end of what was
-//                     issued in it, on the device; so the phases add up to the step
+//                     issued in it, on the device, or of what the host itself worked in it; so the
+//                     phases add up to the step
 // Worked number: kernels of 10 us and 20 us in the forward, an all-gather [20, 50) issued in the
 // backward and a kernel [50, 60) after it: forward 30 us, backward 30 us.
 #pragma once

@@ -119,6 +119,13 @@ std::string report_json(const StepReport& r) {
          {"channels", c.channels > 0 ? Json(c.channels) : Json(nullptr)},
          {"ctas", c.ctas > 0 ? Json(c.ctas) : Json(nullptr)}});
   }
+  j["host_work"] = Json::array();
+  for (const HostWorkRow& w : r.host_work)
+    j["host_work"].push_back({{"name", w.name},
+                              {"count", w.count},
+                              {"elements", w.elements},
+                              {"bytes", w.bytes},
+                              {"time_s", seconds(w.time)}});
   j["link_utilisation"] = r.links ? Json{{"nvlink", ratio(r.links->nvlink)},
                                          {"nic", ratio(r.links->nic)},
                                          {"spine", ratio(r.links->spine)},

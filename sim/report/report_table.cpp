@@ -102,6 +102,12 @@ void times(Lines& out, const StepReport& r) {
   if (r.run.scale_tax > 1)
     out.add("  scale tax      {:.1f} % ({}) for {} ranks: stragglers and contention, as published",
             100 * (r.run.scale_tax - 1), duration(r.tax()), grouped(r.run.world));
+  if (s.host_worked.ps > 0) {
+    std::string what;
+    for (const HostWorkRow& w : r.host_work)
+      what += fmt::format("{}{} {}", what.empty() ? "" : ", ", w.name, duration(w.time));
+    out.add("  host's work    {:.1f} % of the step: {}", percent(s.host_worked, s.length()), what);
+  }
   if (s.host_bound.ps > 0)
     out.add("  host-bound     {:.1f} % of the step: nothing issued yet",
             100 * s.host_bound_fraction());

@@ -99,6 +99,24 @@ void add_times(StepReport& r, const Schedule& schedule, const Trace& trace) {
     return std::tie(a.kind, a.comm.v, a.group.v) < std::tie(b.kind, b.comm.v, b.group.v);
   });
 
+  uint32_t worked = 0;
+  schedule.for_each([&](const Instr& in, const Segment&) {
+    if (in.kind != Kind::HostWork) return;
+    const uint32_t k = worked++;
+    if (k < r.steady.first_worked || k >= r.steady.end_worked) return;
+    const HostWork& w = schedule.host_works[in.a];
+    auto it = std::find_if(r.host_work.begin(), r.host_work.end(),
+                           [&](const HostWorkRow& x) { return x.name == w.name; });
+    if (it == r.host_work.end()) {
+      r.host_work.push_back({w.name, 0, 0, 0, {}});
+      it = r.host_work.end() - 1;
+    }
+    ++it->count;
+    it->elements += w.elements;
+    it->bytes += w.bytes;
+    it->time += trace.worked[k].end - trace.worked[k].start;
+  });
+
   std::vector<std::string> names;
   for (const GroupRow& g : r.groups) names.push_back(g.name);
   r.interference = interference(schedule, trace, r.steady);

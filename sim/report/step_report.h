@@ -73,6 +73,15 @@ struct CollectiveRow {
   int channels = 0, ctas = 0;
 };
 
+// What the host itself does in a step.
+struct HostWorkRow {
+  std::string name;  // "CPU optimizer"
+  int64_t count = 0;
+  int64_t elements = 0;
+  Bytes bytes = 0;
+  Time time;
+};
+
 // Part of the step in which each kind of link is full.
 struct LinkUse {
   double nvlink = 0, nic = 0, spine = 0, pcie = 0;
@@ -121,6 +130,7 @@ struct StepReport {
   StepTimes first, steady;
   std::vector<CollectiveRow> collectives;       // of the steady step, by kind, group, communicator
   std::vector<std::string> communicator_names;  // by CommId
+  std::vector<HostWorkRow> host_work;           // of the steady step
   std::optional<LinkUse> links;                 // none: the cost model knows no links
   std::vector<Exposed> exposed;                 // of the steady step
   std::vector<Interference> interference;       // of the steady step

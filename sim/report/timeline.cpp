@@ -24,6 +24,13 @@ Time last_end(const Trace& trace, uint32_t begin, uint32_t end) {
   return {std::max(std::max(t[0], t[1]), std::max(t[2], t[3]))};
 }
 
+// The last end of what the host worked itself, of those that took time.
+Time last_worked(const Trace& trace, uint32_t begin, uint32_t end) {
+  for (uint32_t i = end; i > begin; --i)
+    if (trace.worked[i - 1].end > trace.worked[i - 1].start) return trace.worked[i - 1].end;
+  return {INT64_MIN};
+}
+
 }  // namespace
 
 int steps_played(const Schedule& schedule, const Trace& trace) {
@@ -37,6 +44,7 @@ void Timeline::build(const Schedule& schedule, const Trace& trace, int step) {
   times_ = {};
   times_.step = step;
   times_.end_launch = static_cast<uint32_t>(trace.end.size());
+  times_.end_worked = static_cast<uint32_t>(trace.worked.size());
   int seen = -1;
   Time host{};
   for (const MarkRow& row : trace.marks) {
@@ -44,18 +52,25 @@ void Timeline::build(const Schedule& schedule, const Trace& trace, int step) {
     ++seen;
     if (seen == step) {
       times_.first_launch = row.launches;
+      times_.first_worked = row.worked;
       host = row.host;
     } else if (seen == step + 1) {
       times_.end_launch = row.launches;
+      times_.end_worked = row.worked;
       break;
     }
   }
   SHARDSIM_ASSERT(seen >= step && step >= 0, "a timeline is of a step that was played");
 
-  times_.start = last_end(trace, 0, times_.first_launch);
+  times_.start =
+      std::max(last_end(trace, 0, times_.first_launch), last_worked(trace, 0, times_.first_worked));
   if (step == 0) times_.start = std::max(times_.start, host);
   if (times_.start.ps == INT64_MIN) times_.start = host;  // nothing was launched before
-  times_.end = std::max(times_.start, last_end(trace, times_.first_launch, times_.end_launch));
+  const Time launched = last_end(trace, times_.first_launch, times_.end_launch);
+  const Time worked = last_worked(trace, times_.first_worked, times_.end_worked);
+  times_.end = std::max({times_.start, launched, worked});
+  for (uint32_t i = times_.first_worked; i < times_.end_worked; ++i)
+    times_.host_worked += trace.worked[i].end - trace.worked[i].start;
 
   kind_of_work_.clear();
   for (const Work& w : schedule.works) kind_of_work_.push_back(busy_of(w.kind));
@@ -70,6 +85,8 @@ void Timeline::build(const Schedule& schedule, const Trace& trace, int step) {
   scan(trace);
   for (Lane& l : lanes_)
     if (l.end > l.start) l.done.push_back({l.start, l.end});
+
+  if (worked > launched) times_.host_bound += times_.end - std::max(times_.start, launched);
 
   unite(Busy::compute, union_[0]);
   unite(Busy::comm, union_[1]);

@@ -3,7 +3,8 @@
 // and nothing at all when a Timeline is built again for a schedule of the same size.
 //
 // Definitions, over the window [start, end) of a step:
-//   end           the last end of the launches issued before the next step's mark
+//   end           the last end of the launches issued before the next step's mark, and of what the
+//                 host itself worked before it (the CPU's optimizer)
 //   start         the end of the step before it; for the first step the later of the host's time at
 //                 its mark and the last end of what ran earlier. So steps add up to the run, and
 //                 the steady step is the period.
@@ -13,6 +14,7 @@
 //   overlap       1 - exposed_comm / comm_busy; 1 where nothing communicates
 //   slowed        how much longer the works of the compute stream took than each alone
 //   host_bound    the compute stream is idle and its next launch has not been issued yet
+//   host_worked   the host worked itself: part of host_bound where nothing ran meanwhile
 // Busy times are of the union of intervals: two collectives at once count once. The time and the
 // exposed part of each collective are its own, so those may add up to more.
 // Worked number: compute [0, 10) and [25, 35), a collective [10, 30) on another stream:
@@ -45,10 +47,12 @@ struct Interval {
 struct StepTimes {
   int step = 0;
   uint32_t first_launch = 0, end_launch = 0;
+  uint32_t first_worked = 0, end_worked = 0;  // in Trace::worked
   Time start, end;
   Time compute_busy, comm_busy, copy_busy;
   Time exposed_comm;
   Time host_bound;
+  Time host_worked;
   Time slowed;  // what sharing added to the works of the compute stream
 
   Time length() const { return end - start; }

@@ -700,7 +700,8 @@ void Fsdp1::end_of_backward() {
 bool Fsdp1::has_grad(uint32_t index) const {
   const Sharded& p = sharded_[index];
   const Unit& u = units_[p.group.v];
-  return u.grad.valid() && u.grad_of_optimizer && p.local > 0;
+  // An offloaded one is on the host.
+  return (offloads() || u.grad.valid()) && u.grad_of_optimizer && p.local > 0;
 }
 
 void Fsdp1::drop_grads() {

@@ -61,6 +61,7 @@ class Fsdp1 final : public Runtime {
 
   const std::vector<Sharded>& sharded() const override { return sharded_; }
   bool has_grad(uint32_t index) const override;
+  bool offloads() const override { return options_.cpu_offload; }
   void drop_grads() override;
   void clip_grad_norm(const std::vector<uint32_t>& with_grad) override;
   std::vector<bool> unsharded() const override;

@@ -4,6 +4,7 @@
 #include "sim/model/operators.h"
 #include "sim/schedule/clip.h"
 #include "sim/schedule/fsdp1.h"
+#include "sim/schedule/host_optimizer.h"
 #include "sim/schedule/streams.h"
 
 namespace shardsim {
@@ -46,6 +47,19 @@ void Fsdp1::clip_grad_norm(const std::vector<uint32_t>& with_grad) {
     launch(WorkKind::CopyH2D, "zero_scalar", 4, KernelClass::pointwise);
     host_.stream_sync(kCompute);
   }
+  const bool offload = options_.cpu_offload;
+  // The gradients are on the host, and so is everything but the all-reduce of their norm.
+  const auto scan_on_host = [&] {
+    HostWork scan;
+    scan.name = "CPU gradient clipping";
+    for (uint32_t i : with_grad) add_passes(scan, kHostScan, sharded_[i].local, stored_);
+    if (scan.elements > 0) host_.work_on_host(host_.host_work(scan));
+  };
+  if (!shards_ && offload) {
+    scan_on_host();
+    scan_on_host();
+    return;
+  }
   if (!shards_) {
     std::vector<int64_t> numels;
     numels.reserve(with_grad.size());
@@ -53,13 +67,15 @@ void Fsdp1::clip_grad_norm(const std::vector<uint32_t>& with_grad) {
     return clip_whole_grads(host_, stored_, numels);
   }
   std::vector<BufferId> norms;
-  norms.reserve(with_grad.size());
-  for (uint32_t i : with_grad) norms.push_back(norm(sharded_[i].local, stored(sharded_[i].local)));
-  const bool offload = options_.cpu_offload;
-  if (norms.empty() && !offload) return;
+  if (!offload) {
+    norms.reserve(with_grad.size());
+    for (uint32_t i : with_grad)
+      norms.push_back(norm(sharded_[i].local, stored(sharded_[i].local)));
+    if (norms.empty()) return;
+  }
   BufferId local;
   if (offload) {
-    // The gradients are on the host, and so is everything but the all-reduce of their norm.
+    scan_on_host();  // norms
     local = buffer(4);
     launch(WorkKind::CopyH2D, "norm", 4, KernelClass::pointwise);
     host_.stream_sync(kCompute);
@@ -86,6 +102,7 @@ void Fsdp1::clip_grad_norm(const std::vector<uint32_t>& with_grad) {
   if (offload) {
     launch(WorkKind::CopyD2H, "norm", 4, KernelClass::pointwise);
     host_.stream_sync(kCompute);
+    scan_on_host();  // the factor
     host_.free(total);
     host_.free(local);
     return;

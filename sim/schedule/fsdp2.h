@@ -72,6 +72,7 @@ class Fsdp2 : public Runtime {
 
   const std::vector<Sharded>& sharded() const override { return sharded_; }
   bool has_grad(uint32_t index) const override { return has_grad(sharded_[index].id); }
+  bool offloads() const override { return training_.fsdp2.cpu_offload != CpuOffload::none; }
   std::vector<bool> unsharded() const override;
   void drop_grads() override;
   void clip_grad_norm(const std::vector<uint32_t>& with_grad) override;
@@ -133,6 +134,8 @@ class Fsdp2 : public Runtime {
     struct Each {
       BufferId cat;
       WorkId cat_work, to_host, update;
+      uint32_t sum_on_host = 0,
+               update_on_host = 0;  // in Schedule::host_works, where there is to_host
     };
     std::vector<Each> each;
   };
@@ -239,7 +242,6 @@ class Fsdp2 : public Runtime {
   }
   void prefetch(ParamGroup& g, TrainingState as);
   void prefetch_backward(ParamGroup& g);
-  bool offloads() const { return training_.fsdp2.cpu_offload != CpuOffload::none; }
   bool hsdp() const { return plan_.mesh.replicate > 1; }
 
   Host& host_;

@@ -300,6 +300,8 @@ void Fsdp2::offload_grad(ParamGroup& g, const Reduction& x, StreamId post) {
     if (copy.valid()) {
       host_.launch(post, copy);
       if (!overlaps) host_.stream_sync(post);
+      if (g.has_grad[i]) host_.work_on_host(x.each[i].sum_on_host);
+      if (hook) host_.work_on_host(x.each[i].update_on_host);
     }
     if (overlaps) g.offload_events.push_back(host_.record(post));
     g.has_grad[i] = !hook;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "sim/base/error.h"
+#include "sim/schedule/host_optimizer.h"
 #include "sim/schedule/multi_tensor.h"
 #include "sim/schedule/streams.h"
 #include "sim/schedule/works.h"
@@ -358,10 +359,18 @@ void Fsdp2::define_each(ParamGroup& g, Reduction& x) {
       each.cat_work = host_.work(kernel_work("gradient_cat", KernelClass::cat, 2 * bytes, t, g.id));
     }
     if (q.local == 0) continue;
-    if (offloads())
+    if (offloads()) {
       each.to_host =
           host_.work(copy_work(WorkKind::CopyD2H, q.local * o, g.id, "offload_gradient"));
-    else if (training_.optimizer.in_backward)
+      HostWork sum, update;
+      sum.name = "CPU gradient sum";
+      add_passes(sum, kHostSum, q.local, stored_);
+      each.sum_on_host = host_.host_work(sum);
+      if (!training_.optimizer.in_backward) continue;
+      update.name = "CPU optimizer";
+      add_passes(update, optimizer_passes(training_.optimizer), q.local, stored_);
+      each.update_on_host = host_.host_work(update);
+    } else if (training_.optimizer.in_backward)
       each.update = host_.work(
           kernel_work("foreach_add", KernelClass::foreach_op, 3 * q.local * o, stored_, g.id));
   }

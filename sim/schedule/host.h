@@ -36,6 +36,10 @@ class Host {
     s_.works.push_back(w);
     return {static_cast<uint32_t>(s_.works.size() - 1)};
   }
+  uint32_t host_work(const HostWork& w) {
+    s_.host_works.push_back(w);
+    return static_cast<uint32_t>(s_.host_works.size() - 1);
+  }
   BufferId buffer(Bytes bytes, StreamId pool, Category category, GroupId group = {}) {
     s_.buffers.push_back({bytes, pool, category, group});
     return {static_cast<uint32_t>(s_.buffers.size() - 1)};
@@ -66,6 +70,7 @@ class Host {
   }
   // stream waits for what `other` has now: a record there and a wait here.
   void wait_stream(StreamId stream, StreamId other) { wait(stream, record(other)); }
+  void work_on_host(uint32_t host_work) { emit(Kind::HostWork, 0, host_work); }
   void host_wait(EventId e) { emit(Kind::HostWait, 0, e.v); }
   void stream_sync(StreamId stream) { emit(Kind::StreamSync, stream, 0); }
   void device_sync() { emit(Kind::DeviceSync, 0, 0); }

@@ -47,6 +47,8 @@ class Runtime {
   // Nothing is sharded, and AccumulateGrad's rules are all there are: a gradient is stolen where the
   // parameter has none, and added in place where it has.
   virtual bool keeps_gradients_whole() const { return false; }
+  // Parameters, their gradients and the optimizer are on the host.
+  virtual bool offloads() const { return false; }
   virtual bool holds_gradient(ParamId) const { return false; }
   // By parameter: forward has an operator that takes it, and from there a path to the loss.
   virtual void set_used(std::vector<bool>) {}

@@ -76,6 +76,7 @@ struct Schedule {
   std::vector<Instr> code;
   std::vector<Segment> segments;
   std::vector<Work> works;
+  std::vector<HostWork> host_works;
   std::vector<Buffer> buffers;
   std::vector<Comm> comms;
   // By rising `code`; none for a collective on memory that no buffer stands for. For replays.
@@ -90,6 +91,7 @@ struct Schedule {
     code.clear();
     segments.clear();
     works.clear();
+    host_works.clear();
     buffers.clear();
     comms.clear();
     tensors.clear();

@@ -23,6 +23,7 @@ struct MarkRow {
   // Level blocks.
   Bytes active = 0, active_peak = 0;
   Bytes reserved = 0, reserved_peak = 0;
+  uint32_t worked = 0;  // works of the host itself that were done before it
 };
 
 // Where a run ended for want of memory (level blocks).
@@ -43,6 +44,10 @@ struct Trace {
   std::vector<Time> slowed;      // by launch: how much longer than alone; empty: nothing is shared
   // By wait of the host (HostWait, StreamSync, DeviceSync): its now after the call if all was over.
   std::vector<Time> reached;
+  struct Worked {
+    Time start, end;
+  };
+  std::vector<Worked> worked;  // by work of the host itself, in the order played
   std::vector<MarkRow> marks;
   std::vector<bool>
       left_out;  // by wait for an asynchronous collective: it had ended, and is no call
@@ -58,6 +63,7 @@ struct Trace {
     issued.clear();
     slowed.clear();
     reached.clear();
+    worked.clear();
     marks.clear();
     left_out.clear();
     limited.clear();

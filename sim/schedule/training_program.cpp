@@ -16,6 +16,7 @@
 #include "sim/schedule/fsdp1.h"
 #include "sim/schedule/fsdp2.h"
 #include "sim/schedule/host.h"
+#include "sim/schedule/host_optimizer.h"
 #include "sim/schedule/optimizer.h"
 #include "sim/schedule/region.h"
 #include "sim/schedule/runtime.h"
@@ -382,11 +383,12 @@ class TrainingProgram::Impl : public ViewListener {
   Runtime& fsdp_;
   Program program_;
   std::unique_ptr<OptimizerStep> optimizer_;
-  std::vector<uint32_t> uses_;          // by parameter: operators that read it
-  std::vector<uint32_t> seen_;          // by parameter: gradients so far
-  std::vector<BufferId> pending_grad_;  // of parameters read more than once
-  std::vector<bool> pending_view_;      // that gradient is a view: the next is not added in place
-  std::vector<EventId> pending_made_;   // flattens_gradients only
+  std::unique_ptr<HostOptimizer> host_optimizer_;  // in its place where parameters are on the host
+  std::vector<uint32_t> uses_;                     // by parameter: operators that read it
+  std::vector<uint32_t> seen_;                     // by parameter: gradients so far
+  std::vector<BufferId> pending_grad_;             // of parameters read more than once
+  std::vector<bool> pending_view_;     // that gradient is a view: the next is not added in place
+  std::vector<EventId> pending_made_;  // flattens_gradients only
   std::vector<Pass> passes_;
   size_t pass_ = 0;
   std::vector<GroupId> group_of_stage_;
@@ -544,8 +546,12 @@ void TrainingProgram::Impl::initialize() {
   std::vector<OptimizerParam> params;
   for (const Runtime::Sharded& p : fsdp_.sharded())
     params.push_back({p.local, p.group, model_.params[p.id.v].dtype});
-  optimizer_ = std::make_unique<OptimizerStep>(host_, training_.optimizer,
-                                               training_.precision.storage, std::move(params));
+  if (fsdp_.offloads())
+    host_optimizer_ = std::make_unique<HostOptimizer>(
+        host_, training_.optimizer, training_.precision.storage, std::move(params));
+  else
+    optimizer_ = std::make_unique<OptimizerStep>(host_, training_.optimizer,
+                                                 training_.precision.storage, std::move(params));
   host_.mark("after_init", -1, true);
   host_.flush();
 }
@@ -1486,16 +1492,20 @@ void TrainingProgram::Impl::step() {
     host_.mark(name + "after_clip", step, false);
   }
   const Optimizer& o = training_.optimizer;
-  const bool on_host = training_.fsdp2.cpu_offload != CpuOffload::none;
   if (o.name != Optimizer::Name::none && !o.in_backward) {
-    if (!on_host) optimizer_->step(fsdp_.optimized(with_grad));
+    if (host_optimizer_)
+      host_optimizer_->step(fsdp_.optimized(with_grad));
+    else
+      optimizer_->step(fsdp_.optimized(with_grad));
     fsdp_.optimizer_stepped();
     host_.mark(name + "after_optimizer", step, false);
   }
   if (training_.fsdp2.post_optim_event) fsdp_.set_post_optim_event(host_.record(kCompute));
   if (o.set_to_none)
     fsdp_.drop_grads();
-  else if (!on_host)
+  else if (host_optimizer_)
+    host_optimizer_->zero(with_grad);
+  else
     optimizer_->zero(with_grad);
   host_.mark(name + "after_zero_grad", step, true);
   host_.flush();

@@ -22,6 +22,12 @@ CostTable price(const Scenario& scenario, const Schedule& schedule) {
 
 namespace {
 
+// Every work has a price, the host's own too.
+bool prices(const CostTable& costs, const Schedule& schedule) {
+  return costs.work.size() == schedule.works.size() &&
+         costs.host_work.size() == schedule.host_works.size();
+}
+
 // What only shows here is still a mistake at a place of the scenario.
 template <class F>
 auto at_its_place(const Scenario& s, F&& f) {
@@ -95,7 +101,7 @@ void play(const Scenario& scenario, Until until, Simulation& s) {
     program.step();
     ++s.steps;
     // A step may launch works that did not exist before it.
-    if (costs.work.size() != s.schedule.works.size()) costs = price(scenario, s.schedule);
+    if (!prices(costs, s.schedule)) costs = price(scenario, s.schedule);
     machine->play(s.schedule, costs, s.trace);
     if (s.trace.out_of_memory) break;
     const Machine::State now = machine->state();
@@ -109,7 +115,7 @@ void play(const Scenario& scenario, Until until, Simulation& s) {
   const auto after = [&](bool wanted, void (TrainingProgram::*what)()) {
     if (!wanted || s.trace.out_of_memory) return;
     (program.*what)();
-    if (costs.work.size() != s.schedule.works.size()) costs = price(scenario, s.schedule);
+    if (!prices(costs, s.schedule)) costs = price(scenario, s.schedule);
     machine->play(s.schedule, costs, s.trace);
   };
   after(scenario.training.evaluate_after, &TrainingProgram::evaluate);

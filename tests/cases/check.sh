@@ -324,6 +324,21 @@ for dtype, rate in (("fp32", 0.83), ("bf16", 0.42)):
     report = run("hsdp64", ("reduce: fp32", f"reduce: {dtype}"))
     seconds = sum(c["time_s"] for c in report["collectives"] if c["kind"] == "all_reduce")  # at 1 GB/s
     check("UC109", f"GB/s of the all-reduces that explain 8.19 s in place of 1.09, {dtype}", rate, seconds / (8.19 - 1.09), 0.05)
+
+# Offload: the optimizer on the CPU.
+def on_host(report): return sum(w["time_s"] for w in report["host_work"])
+report = run("offload_405b")
+check("lam", "s of a fused AdamW and zero_grad on the hosts, Llama-3.1-405B", 4, on_host(report), 0.15)
+check("lam", "s of the step", 30, report["step_time_s"], 0.05)
+offloaded, plain = run("offload_v100"), run("offload_v100", ("cpu_offload: true", "cpu_offload: false"))
+ratio = offloaded["step_time_s"] / plain["step_time_s"]
+holds("UC124", "steps with CPUOffload, over those without, from 3 to 10", round(ratio, 2), 3 <= ratio <= 10)
+holds("UC124", "the optimizer's part of what is added, not the copies'",
+      round(on_host(offloaded) / (offloaded["step_time_s"] - plain["step_time_s"]), 2),
+      on_host(offloaded) > 0.5 * (offloaded["step_time_s"] - plain["step_time_s"]))
+vectorised = run("offload_v100", ("{name: adamw}", "{name: adamw, implementation: fused}"))
+holds("UC124", "a vectorised Adam helps: steps of the loop over its", round(offloaded["step_time_s"] / vectorised["step_time_s"], 2),
+      vectorised["step_time_s"] < offloaded["step_time_s"])
 sweep = "".join(
     "# Collective test starting: all_reduce_perf\n" +
     "".join(f"#  Rank {r} Group 0 Pid {r} on node1 device {r} [0x{r}] NVIDIA A100\n" for r in range(n)) +

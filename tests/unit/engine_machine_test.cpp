@@ -21,6 +21,7 @@ CostTable costs_of(const HandSchedule& h, Time host_call = {}) {
   costs.work = h.cost;
   costs.host = HostCosts::every(host_call);
   costs.launch.assign(h.cost.size(), host_call);
+  costs.host_work = h.host_cost;
   return costs;
 }
 
@@ -39,6 +40,25 @@ std::vector<int64_t> us(const std::vector<Time>& times) {
 }
 
 using L = std::vector<int64_t>;
+
+// The host issues nothing while it works: kernels [0, 20) and, issued behind 30 us of work, [30, 33).
+// Without a price it takes no time, as in a recording.
+TEST(EngineMachine, TheHostsOwnWork) {
+  HandSchedule h;
+  h.kernel(0, 20);
+  h.host_work(30, "CPU optimizer");
+  h.mark("step0.after_optimizer", 0, false);
+  h.kernel(1, 3);
+  const Trace t = play(h);
+  EXPECT_EQ(us(t.issued), (L{0, 30}));
+  EXPECT_EQ(us(t.end), (L{20, 33}));
+  ASSERT_EQ(t.worked.size(), 1u);
+  EXPECT_EQ(t.worked[0].start, Time{});
+  EXPECT_EQ(t.worked[0].end, Time::us(30));
+  EXPECT_EQ(t.marks[0].worked, 1u);
+  h.host_cost.clear();
+  EXPECT_EQ(us(play(h).issued), (L{0, 0}));
+}
 
 // A call's cost is charged after its own start: the first kernel starts at 0, the next call on an
 // idle stream at 5, the third behind the first on its stream.

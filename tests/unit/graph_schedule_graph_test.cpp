@@ -120,6 +120,22 @@ TEST(ScheduleGraph, CommunicatorsAndHostWaits) {
   EXPECT_EQ(critical_path(g, by_cost).length, Time::us(60));
 }
 
+// A kernel [0, 10), 30 us of the host's own work, a kernel [31, 36): the host's two calls are in the lag
+// of their edges.
+TEST(ScheduleGraph, TheHostsOwnWork) {
+  HandSchedule h(1);
+  h.kernel(0, 10);                   // 1
+  h.host_work(30, "CPU optimizer");  // 2
+  h.kernel(0, 5);                    // 3
+  const Trace t = h.play(Time::us(1));
+  const ScheduleGraph g = build_graph(h.schedule);
+  EXPECT_EQ(edges_text(g), "0-1 host\n0-2 host\n1-3 stream\n2-3 host\n");
+  EXPECT_EQ(vertex_name(h.schedule, g, 2, {}), "CPU optimizer");
+  EXPECT_EQ(critical_path(g, weights_from_trace(g, t)).length, Time::us(36));
+  EXPECT_EQ(critical_path(g, weights_from_costs(g, h.cost, Time::us(1), h.host_cost)).length,
+            Time::us(36));
+}
+
 // Schedules drawn at random: the graph's earliest starts are the machine's starts, the longest path
 // is the run, and Boost's shortest path over negated weights agrees with the forward sweep.
 TEST(ScheduleGraph, RandomSchedulesAgreeWithTheMachine) {
@@ -145,7 +161,10 @@ TEST(ScheduleGraph, RandomSchedulesAgreeWithTheMachine) {
         case 8: h.wait(s, draw(5)); break;
         case 9: h.wait_unless_done(s, draw(5)); break;
         case 10:
-          if (draw(3) == 0) h.host_wait(draw(5));
+          if (draw(3) == 0)
+            h.host_wait(draw(5));
+          else if (draw(4) == 0)
+            h.host_work(1 + draw(30), "CPU optimizer");
           break;
         case 11:
           if (draw(6) == 0)
@@ -180,7 +199,7 @@ TEST(ScheduleGraph, RandomSchedulesAgreeWithTheMachine) {
     for (const Edge& e : g.edges) EXPECT_LT(e.from, e.to);
     if (host_call.ps == 0) {
       // Without host cost the weights do not depend on a trace.
-      EXPECT_EQ(earliest_starts(g, weights_from_costs(g, h.cost, host_call)), start);
+      EXPECT_EQ(earliest_starts(g, weights_from_costs(g, h.cost, host_call, h.host_cost)), start);
     }
   }
 }

@@ -16,7 +16,8 @@ namespace shardsim::test {
 class HandSchedule {
  public:
   Schedule schedule;
-  std::vector<Time> cost;  // by work
+  std::vector<Time> cost;       // by work
+  std::vector<Time> host_cost;  // by the host's own work
 
   explicit HandSchedule(int streams = 3) {
     for (int s = 0; s < streams; ++s) schedule.streams.push_back("s" + std::to_string(s));
@@ -44,6 +45,11 @@ class HandSchedule {
     schedule.works.back().name = name;
     cost.push_back(Time::us(us));
     return schedule.works.back();
+  }
+  void host_work(int64_t us, const char* name) {
+    add(Kind::HostWork, 0, static_cast<uint32_t>(schedule.host_works.size()));
+    schedule.host_works.emplace_back().name = name;
+    host_cost.push_back(Time::us(us));
   }
   void record(StreamId stream, uint32_t e) { add(Kind::Record, stream, e); }
   void wait(StreamId stream, uint32_t e) { add(Kind::Wait, stream, e); }
@@ -117,6 +123,10 @@ class HandSchedule {
           t.reached.push_back(now + host_call);
           now = std::max(now + host_call, stream[i.stream]);
           break;
+        case Kind::HostWork:
+          t.worked.push_back({now, now + host_cost[i.a]});
+          now = t.worked.back().end;
+          break;
         case Kind::HostCalls:
           for (uint32_t k = 0; k < i.a; ++k) now += host_call;
           break;
@@ -138,6 +148,7 @@ class HandSchedule {
         case Kind::PinnedRelease: now += host_call; break;
         case Kind::Mark:
           t.marks.push_back({i.a, static_cast<uint32_t>(t.start.size()), now, live, peak});
+          t.marks.back().worked = static_cast<uint32_t>(t.worked.size());
           if (schedule.marks[i.a].begins_step) peak = live;
           now += host_call;
           break;

@@ -51,6 +51,25 @@ TEST(Exposed, EventAndCommunicator) {
   EXPECT_EQ(explain(h), "0+30 all_gather layers.0 event\n30+30 all_gather layers.1 event\n");
 }
 
+// A kernel [0, 5), a gather [0, 40), and the next kernel, which the host issues behind work of its own
+// [0, 30): until 30 compute waits for that, then nothing follows the kernel [30, 35). A wait of the
+// host between work and launch, for what has ended, changes nothing.
+TEST(Exposed, TheHostsWorkIsNamed) {
+  for (const bool waits : {false, true}) {
+    HandSchedule h(2);
+    const uint32_t comm = h.comm(8, "shard");
+    const uint32_t e = h.event();
+    h.mark("step0.begin", 0, true);
+    h.kernel(0, 5);
+    h.record(0, e);
+    h.collective(1, WorkKind::AllGather, 40, comm, 0);
+    h.host_work(30, "CPU optimizer");
+    if (waits) h.host_wait(e);
+    h.kernel(0, 5);
+    EXPECT_EQ(explain(h), "5+25 CPU optimizer host\n35+5 all_gather layers.0 end_of_step\n");
+  }
+}
+
 // Kernel [0, 10), gather [0, 50), the next kernel waits for it; a copy of 5 us stands between.
 TEST(Exposed, ACopyBeforeTheKernelIsNamed) {
   HandSchedule h(2);
@@ -135,7 +154,10 @@ TEST(Exposed, StretchesFillTheExposedTime) {
         case 5: h.record(s, draw(4)); break;
         case 6: h.wait(s, draw(4)); break;
         case 7:
-          if (draw(4) == 0) h.host_wait(draw(4));
+          if (draw(4) == 0)
+            h.host_wait(draw(4));
+          else if (draw(4) == 0)
+            h.host_work(1 + draw(20), "CPU optimizer");
           break;
       }
     }

@@ -52,5 +52,35 @@ TEST(Phases, FillTheStep) {
   }
 }
 
+// The host's own work ends a step: forward and backward [0, 10) and [10, 30), the CPU's optimizer from
+// where the host has waited for them, [30, 80); the next forward starts behind it.
+TEST(Phases, TheHostsWorkIsTheOptimizers) {
+  test::HandSchedule h(2);
+  h.mark("after_init", -1, true);
+  for (int step = 0; step < 2; ++step) {
+    const std::string name = "step" + std::to_string(step) + ".";
+    h.kernel(0, 10);
+    h.mark(name + "0.after_forward", step, false);
+    h.kernel(0, 20);
+    h.mark(name + "0.after_backward", step, false);
+    h.stream_sync(0);
+    h.host_work(50, "CPU optimizer");
+    h.mark(name + "after_optimizer", step, false);
+    h.mark(name + "after_zero_grad", step, true);
+  }
+  const Trace trace = h.play();
+  for (int step = 0; step < 2; ++step) {
+    Timeline t;
+    t.build(h.schedule, trace, step);
+    EXPECT_EQ(t.times().length(), Time::us(80));
+    EXPECT_EQ(t.times().host_worked, Time::us(50));
+    EXPECT_EQ(t.times().host_bound, Time::us(50));
+    const auto windows = phase_windows(h.schedule, trace, t.times());
+    ASSERT_EQ(windows.size(), 3u);
+    EXPECT_EQ(windows[2].phase, Phase::optimizer);
+    EXPECT_EQ(windows[2].end - windows[2].start, Time::us(50));
+  }
+}
+
 }  // namespace
 }  // namespace shardsim

@@ -168,7 +168,7 @@ void write_graphviz(std::ostream& out, const ScheduleGraph& g, const Schedule& s
 
 void write_graph_json(std::ostream& out, const ScheduleGraph& g, const Weights& weights,
                       const Schedule& schedule, std::span<const std::string> groups) {
-  constexpr const char* kKinds[] = {"begin", "launch", "host_wait"};
+  constexpr const char* kKinds[] = {"begin", "launch", "host_wait", "host_work"};
   const std::vector<Time> slack = slacks(g, weights);
   const CriticalPath path = critical_path(g, weights);
   std::string text = "{\n\"vertices\": [\n";

@@ -63,6 +63,7 @@ class Builder {
         ++calls_;
         break;
       }
+      case Kind::HostWork: host_work(i.a); break;
       case Kind::HostWait: host_wait(event_front_[i.a], event_known_[i.a]); break;
       // As if none had passed when it is looked at.
       case Kind::EventPush: queues_[i.stream].push_back(i.a); break;
@@ -136,6 +137,19 @@ class Builder {
     host_ = v;
     calls_ = 0;
     graph_.vertices.push_back({Vertex::Kind::host_wait, 0, UINT32_MAX, {}, {}});
+    close();
+  }
+
+  void host_work(uint32_t work) {
+    const auto v = static_cast<uint32_t>(graph_.vertices.size());
+    edge(host_, v, Why::host, calls_);
+    host_ = v;
+    calls_ = 0;
+    Vertex& x = graph_.vertices.emplace_back();
+    x.kind = Vertex::Kind::host_work;
+    x.worked = static_cast<uint32_t>(graph_.of_worked.size());
+    x.host_work = work;
+    graph_.of_worked.push_back(v);
     close();
   }
 
@@ -215,9 +229,12 @@ Weights weights_from_trace(const ScheduleGraph& g, const Trace& trace) {
   for (uint32_t v = 0; v < n; ++v) {
     const Vertex& x = g.vertices[v];
     if (x.kind == Vertex::Kind::begin) continue;
-    const bool launch = x.kind == Vertex::Kind::launch;
-    const Time host = launch ? trace.issued[x.launch] : trace.reached[waits++];
+    const bool launch = x.kind == Vertex::Kind::launch, works = x.kind == Vertex::Kind::host_work;
+    const Time host = launch  ? trace.issued[x.launch]
+                      : works ? trace.worked[x.worked].start
+                              : trace.reached[waits++];
     if (launch) w.duration[v] = trace.end[x.launch] - trace.start[x.launch];
+    if (works) w.duration[v] = trace.worked[x.worked].end - host;
     Time device{};
     for (uint32_t e = g.first_in[v]; e < g.first_in[v + 1]; ++e) {
       const Time from = end[g.edges[e].from];
@@ -226,15 +243,22 @@ Weights weights_from_trace(const ScheduleGraph& g, const Trace& trace) {
       else
         device = std::max(device, from);
     }
-    end[v] = launch ? trace.end[x.launch] : std::max(device, host);
+    end[v] = launch  ? trace.end[x.launch]
+             : works ? trace.worked[x.worked].end
+                     : std::max(device, host);
   }
   return w;
 }
 
-Weights weights_from_costs(const ScheduleGraph& g, std::span<const Time> work, Time host_call) {
+Weights weights_from_costs(const ScheduleGraph& g, std::span<const Time> work, Time host_call,
+                           std::span<const Time> host_work) {
   Weights w{std::vector<Time>(g.vertices.size()), std::vector<Time>(g.edges.size())};
-  for (size_t v = 0; v < g.vertices.size(); ++v)
-    if (g.vertices[v].kind == Vertex::Kind::launch) w.duration[v] = work[g.vertices[v].work.v];
+  for (size_t v = 0; v < g.vertices.size(); ++v) {
+    const Vertex& x = g.vertices[v];
+    if (x.kind == Vertex::Kind::launch) w.duration[v] = work[x.work.v];
+    if (x.kind == Vertex::Kind::host_work && !host_work.empty())
+      w.duration[v] = host_work[x.host_work];
+  }
   for (size_t e = 0; e < g.edges.size(); ++e)
     if (g.edges[e].why == Why::host) w.lag[e] = Time{host_call.ps * g.edges[e].calls};
   return w;
@@ -245,6 +269,7 @@ std::string vertex_name(const Schedule& schedule, const ScheduleGraph& graph, ui
   const Vertex& v = graph.vertices[vertex];
   if (v.kind == Vertex::Kind::begin) return "begin";
   if (v.kind == Vertex::Kind::host_wait) return "host wait";
+  if (v.kind == Vertex::Kind::host_work) return schedule.host_works[v.host_work].name;
   if (!v.work.valid() || v.work.v >= schedule.works.size())
     return "launch " + std::to_string(v.launch);
   const Work& work = schedule.works[v.work.v];

@@ -2,21 +2,23 @@
 // sparse row form; never on a sweep's path. Boost.Graph works on it in algorithms.cpp.
 //
 // Vertices, numbered in the order the host comes to them, so every edge goes from a smaller number
-// to a larger one: 0 is the start of the run, then each launch and each wait of the host (HostWait,
-// StreamSync, DeviceSync).
+// to a larger one: 0 is the start of the run, then each launch, each wait of the host (HostWait,
+// StreamSync, DeviceSync) and each work of the host itself (HostWork).
 // Edges into a launch:
 //   stream        the launch before it on its stream
 //   event         the last launch, of each other stream, that an event waited for covers
 //   communicator  the collective before it on its communicator
-//   host          the last wait of the host before it, with the number of host calls in between
-// Edges into a host wait: event edges from the launches it waits for, a host edge as above. An edge
+//   host          the last wait or work of the host before it, with the number of host calls in
+//                 between
+// Edges into a host wait: event edges from the launches it waits for, a host edge as above, which is
+// all that a host work has. An edge
 // that others imply is left out (a second wait for the same event, say), so at most one comes from
 // each stream.
 // WaitUnlessDone counts as a host call and PinnedTake as none, since both depend on time; weights
 // taken from a trace do not depend on the count.
 //
 // Weights: a duration for each vertex (0 for the start and for host waits) and a lag for each edge
-// (0 but for host edges: how long after the wait the host gets to the launch). Then
+// (0 but for host edges: how long after the wait or work the host gets to the launch). Then
 //   start(v) = max over edges u -> v of start(u) + duration(u) + lag
 // is the machine's own start, and the longest path is as long as the run.
 // Worked number: A (10 us) on stream 0, recorded; stream 1 waits and runs collective C (20 us),
@@ -41,11 +43,13 @@ enum class Why : uint8_t { stream, event, communicator, host };
 std::string_view name_of(Why why);
 
 struct Vertex {
-  enum class Kind : uint8_t { begin, launch, host_wait } kind = Kind::launch;
+  enum class Kind : uint8_t { begin, launch, host_wait, host_work } kind = Kind::launch;
   StreamId stream = 0;
   uint32_t launch = UINT32_MAX;  // number of the launch, as in a Trace
   WorkId work;
   GroupId group;  // of the work, or of the segment whose compute it is
+  // Host works: the number in the order played, as in a Trace, and which of Schedule::host_works.
+  uint32_t worked = UINT32_MAX, host_work = UINT32_MAX;
 };
 
 struct Edge {
@@ -61,6 +65,7 @@ struct ScheduleGraph {
   std::vector<uint32_t> out;       // edge numbers by `from`: [first_out[v], first_out[v+1])
   std::vector<uint32_t> first_out;
   std::vector<uint32_t> of_launch;  // vertex of each launch
+  std::vector<uint32_t> of_worked;  // and of each work of the host itself
 
   std::span<const Edge> into(uint32_t v) const {
     return {edges.data() + first_in[v], edges.data() + first_in[v + 1]};
@@ -78,8 +83,9 @@ struct Weights {
 
 // What the run of a trace took.
 Weights weights_from_trace(const ScheduleGraph& graph, const Trace& trace);
-// By a cost for each work.
-Weights weights_from_costs(const ScheduleGraph& graph, std::span<const Time> work, Time host_call);
+// By a cost for each work; host_work: for each of the host's own, empty where they take no time.
+Weights weights_from_costs(const ScheduleGraph& graph, std::span<const Time> work, Time host_call,
+                           std::span<const Time> host_work = {});
 
 // Throws Error that names a cycle if there is one.
 std::vector<uint32_t> topological_order(const ScheduleGraph& graph);
