@@ -82,6 +82,13 @@ uint64_t step_fingerprint(const Schedule& schedule, int step) {
         if (buffer < schedule.buffers.size()) hash.add(schedule.buffers[buffer].bytes);
         break;
       }
+      case Kind::HostWork: {
+        const HostWork& w = schedule.host_works[in.a];
+        hash.add(std::string_view(w.name));
+        hash.add(w.accesses);
+        hash.add(w.bytes);
+        break;
+      }
       default: hash.add(uint64_t{in.a});
     }
   });

@@ -31,7 +31,6 @@ enum class Kind : uint8_t {
   EventLimit,      // that queue loses the events that have passed; with more than a left, the host
                    // waits for the oldest, which leaves it too
   HostCalls,       // a = calls that take the host's time and nothing else
-  HostWork,        // a = work that the host does itself
   Alloc,           // a = buffer, from its stream's pool
   AllocOnce,       // a = buffer that is never freed; nothing where it is there already
   Free,            // a = buffer
@@ -40,6 +39,7 @@ enum class Kind : uint8_t {
   PinnedTake,      // a block of 2^a bytes of pinned host memory, reused or made (a call if made)
   PinnedRelease,   // a block of 2^a bytes becomes free when the stream gets here
   Mark,            // a = index into Schedule::marks
+  HostWork,        // a = index into Schedule::host_works
 };
 
 // Which of a segment's shifts is added to the buffer id of an Alloc, Free or UseOn; `backward` also
