@@ -17,11 +17,14 @@ constexpr double kNvlsUs = 60, kNvlsBlackwellUs = 85;
 constexpr double kLl128Payload = .92;
 
 constexpr double kHides = 1.3;
-constexpr double kHopLl = 1.8, kHopLl128 = 6.4, kHopLl128Ampere = 4.0, kHopSimple = 1.8;
+constexpr double kHopLl = 1.8, kHopLl128 = 1.9, kHopSimple = 1.8;
+constexpr double kBesideLl128 = .93, kBesideLl128Ampere = .3;
 constexpr double kMostOfNode = 8, kHopSimpleOfRack = 3.4;
 constexpr double kNetLl = 2.7, kNetLl128 = 4.0, kNetSimple = 20;
+constexpr double kNicOfLl128 = .6;
 constexpr double kBaseLl = 6.6, kBaseLl128 = 14, kBaseSimple = 8.4;
-constexpr double kTreeLatency = 1.8, kNvlsTreeLatency = 4.8;
+constexpr double kTreeLatency = 1.8;
+constexpr double kRoundsOfLevel = 2;  // a chunk arrives whole before it leaves
 
 CollectiveTime in_node(const NcclChoice& c, int cc, WorkKind kind, double tuner_latency,
                        double moving, double factor) {
@@ -44,18 +47,26 @@ double ring_latency(const NcclComm& comm, P protocol, double passes, double nic_
   const auto nodes = static_cast<double>(comm.nodes);
   const double outer = passes * (nodes - 1);
   const double inner = passes * (static_cast<double>(comm.ranks) - nodes);
+  const double of_node = static_cast<double>(comm.ranks) / nodes;
   switch (protocol) {
     case P::ll: return kBaseLl + inner * kHopLl + outer * (kNetLl + nic_us);
     case P::ll128: {
-      const double hop = comm.compute_capability >= 90 ? kHopLl128 : kHopLl128Ampere;
-      return kBaseLl128 + inner * hop + outer * (kNetLl128 + nic_us);
+      const double beside = comm.compute_capability >= 90 ? kBesideLl128 : kBesideLl128Ampere;
+      const double hop = kHopLl128 + beside * (std::min(of_node, kMostOfNode) - 1);
+      return kBaseLl128 + inner * hop + outer * (kNetLl128 + kNicOfLl128 * nic_us);
     }
     default: {
-      const double of_node = static_cast<double>(comm.ranks) / nodes;
       const double hop = of_node > kMostOfNode ? kHopSimpleOfRack : kHopSimple * (of_node - 1);
       return kBaseSimple + inner * hop + outer * (kNetSimple + 2 * nic_us);
     }
   }
+}
+
+// What passes until the first chunks of an NVLS tree have gone up and down again.
+double filling_us(const NcclComm& comm, Bytes bytes, double moving) {
+  const auto round = static_cast<double>(nccl_nvls_tree_round(comm, bytes));
+  const double part = std::min(1.0, round / static_cast<double>(bytes));
+  return kRoundsOfLevel * 2 * nccl_tree_depth(comm) * moving * part;
 }
 
 }  // namespace
@@ -86,6 +97,8 @@ CollectiveTime measured_time(const NcclComm& comm, const NcclOp& op, const NcclC
   } else if (links.net_gbps > 0) {
     moving *= std::max(1.0, ring.channels * ring.bw_inter / links.net_gbps);
   }
+  if (choice.algorithm == A::nvls_tree)
+    moving = std::max(moving, nccl_nvls_tree_of_gpu_us(comm, op.bytes));
   moving /= links.bandwidth;
   if (comm.nodes == 1)
     return in_node(choice, comm.compute_capability, op.kind, tuner_latency, moving, links.latency);
@@ -93,7 +106,7 @@ CollectiveTime measured_time(const NcclComm& comm, const NcclOp& op, const NcclC
   switch (choice.algorithm) {
     case A::ring: latency = ring_latency(comm, choice.protocol, passes, links.nic_us); break;
     case A::tree: latency *= kTreeLatency; break;
-    case A::nvls_tree: latency *= kNvlsTreeLatency; break;
+    case A::nvls_tree: latency += filling_us(comm, op.bytes, moving); break;
     default: break;
   }
   latency *= links.latency;

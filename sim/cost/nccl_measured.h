@@ -9,22 +9,29 @@
 //     NVLS                L = 60, 85 on Blackwell          e = 1
 //   between nodes  t = (L^1.3 + B^1.3)^(1/1.3): moving hides part of the latency
 //     ring  L = base + inner steps h + steps between nodes x
-//           LL      base 6.6   h 1.8                        x 2.7 + NIC
-//           LL128   base 14    h 6.4 (Ampere 4.0)           x 4 + NIC
-//           Simple  base 8.4   h 1.8 (ranks a node - 1)     x 20 + 2 NIC
-//                              up to 8 of them; in racks the tuner's 3.4
-//     tree          the tuner's x 1.8            NVLS tree  the tuner's x 4.8      PAT the tuner's
+//           LL      base 6.6   h 1.8                           x 2.7 + NIC
+//           LL128   base 14    h 1.9 + .93 (ranks a node - 1)  x 4 + .6 NIC; Ampere .3 for .93
+//           Simple  base 8.4   h 1.8 (ranks a node - 1)        x 20 + 2 NIC
+//                              both up to 8 of them; Simple in racks the tuner's 3.4
+//     tree          the tuner's x 1.8            PAT the tuner's
+//     NVLS tree     the tuner's, and until its pipeline is full 2 rounds a level up and a level down:
+//                   in a round every channel moves one chunk of every head, at the speed of B
 //     and a ring moves no more than the link's bus bandwidth, in LL128 .92 of its channels' rate: the
-//     tuner's limit of a channel does not show
+//     tuner's limit of a channel does not show. An NVLS tree moves no more than 8 heads of the tuner's:
+//     every GPU's blocks copy the whole buffer, however many heads a rack has (CoreWeave's rack of 72
+//     reaches the bus bandwidth of 8 GPUs)
 //
-// Fitted on published nccl-tests rows (analysis/validation/split.yaml names them): the node's on
-// Azure ND A100 v4 and 8 H100 of xxrjun/nccl-tests-cluster; h, x, 1.3 and the NVLS tree on its 10
+// Fitted on published nccl-tests rows (analysis/validation/collectives.yaml names them): the node's on
+// Azure ND A100 v4 and 8 H100 of xxrjun/nccl-tests-cluster; h, x, 1.3 and the 2 rounds on its 10
 // nodes with 8 and with 1 GPU each, AWS p5 gathers and two DGX A100 (trees, Ampere's h). Read off one
-// system each: h of Ampere, 1.8 of the trees, 85. NIC is what EFA shows in those rows, 35 us.
+// system each: h of Ampere, 1.8 of the trees, 85. NIC is what EFA shows in trees, 35 us,
+// of which rings of LL128 show .6: their h is that of the 10 nodes, whose NICs show none.
 // Rows of other systems and GPU counts, kept out: `shardsim validate` on such a table.
 //
 // Worked number: a gather of 1 GiB over 10 nodes of 8 H100 is Ring/Simple: L = 8.4 + 70 x 12.6 + 9 x
-// 20 = 1070, B = 3.33 ms, t = 3.91 ms (measured 4.00).
+// 20 = 1070, B = 3.33 ms, t = 3.91 ms (measured 4.00). Their all-reduce of 64 MiB is an NVLS tree over
+// 3 levels: rounds of 16 channels x 8 heads x 64 KiB take 46 us, L = 150 + 2 x 6 x 46 = 700, B = 367, t
+// = 926 us (measured 940).
 #pragma once
 
 #include "sim/cost/nccl_tuner.h"

@@ -65,6 +65,10 @@ constexpr int kMostLocalOfCollNet = 8;
 constexpr int kMostLocalOfNvls = 32;
 constexpr double kLastResort = 1024;  // fp8 rings over more than 8 ranks lose precision
 constexpr Bytes kAggregateWithin = 4;
+constexpr Bytes kNvlsChunk = 128 * kKiB;
+constexpr Bytes kNvlsTreeChunkOfMany = 64 * kKiB;
+constexpr int64_t kManyNodes = 4;
+constexpr double kHeadsOfNode = 8;
 
 constexpr size_t at(A a) { return static_cast<size_t>(a); }
 constexpr size_t at(P p) { return static_cast<size_t>(p); }
@@ -123,6 +127,12 @@ bool played(const NcclComm& c, WorkKind kind, A a, P p) {
   return true;
 }
 
+double nvls_tree_of_channel(const NcclComm& c, const Sizes& s) {
+  const bool later = c.version == NcclVersion::v2_30;
+  if (later && s.generation == kBlackwell && s.column == 2) return kNvlsTreeBlackwellOf30;
+  return kNvlsTree[s.generation][s.column];
+}
+
 double bus_bandwidth(const NcclComm& c, WorkKind kind, A a, P p, const Sizes& s) {
   const NcclGraph& g = graph_of(c, a);
   const double n = g.channels;
@@ -134,10 +144,7 @@ double bus_bandwidth(const NcclComm& c, WorkKind kind, A a, P p, const Sizes& s)
     double intra = g.bw_intra * kNvlsEfficiency[s.generation] * (n - 1) / n;
     intra *= reduces_all ? 2 : (s.per_node - 1) / s.per_node;
     bw = std::min(intra, g.bw_inter * (c.nodes <= 2 && a == A::nvls_tree ? 2 : 1));
-    if (a == A::nvls_tree)
-      bw = std::min(bw, later && s.generation == kBlackwell && s.column == 2
-                            ? kNvlsTreeBlackwellOf30
-                            : kNvlsTree[s.generation][s.column]);
+    if (a == A::nvls_tree) bw = std::min(bw, nvls_tree_of_channel(c, s));
   }
   double bus = n * bw;
   const int ll_row = c.nodes == 1 ? s.generation : c.cpu == CpuVendor::amd ? 1 : 0;
@@ -305,6 +312,23 @@ NcclChoice nccl_choose(const NcclComm& comm, const NcclOp& op) {
   best.channels = nccl_channels(comm, op, best.algorithm, best.protocol);
   return best;
 }
+
+Bytes nccl_nvls_tree_round(const NcclComm& comm, Bytes bytes) {
+  const Bytes parts = Bytes{comm.graphs.nvls_channels} * comm.graphs.nvls.channels;
+  Bytes chunk = comm.nodes >= kManyNodes ? kNvlsTreeChunkOfMany : kNvlsChunk;
+  if (bytes < 4 * parts * chunk) chunk = std::min(chunk, 64 * kKiB);
+  if (bytes < parts * chunk) chunk = std::min(chunk, 32 * kKiB);
+  return parts * chunk;
+}
+
+double nccl_nvls_tree_of_gpu_us(const NcclComm& comm, Bytes bytes) {
+  const double heads = std::min<double>(kHeadsOfNode, comm.graphs.nvls.channels);
+  const double bus = heads * nvls_tree_of_channel(comm, Sizes(comm));
+  return static_cast<double>(bytes) /
+         (1000 * of_buffer(comm, WorkKind::AllReduce, A::nvls_tree, bus));
+}
+
+int nccl_tree_depth(const NcclComm& comm) { return log2_of(comm.nodes); }
 
 int nccl_aggregated(std::span<const Bytes> ascending) {
   int n = 0;

@@ -95,6 +95,17 @@ NcclChoice nccl_choose(const NcclComm& comm, const NcclOp& op);
 // Channels that an operation of these bytes gets.
 int nccl_channels(const NcclComm& comm, const NcclOp& op, NcclAlgorithm a, NcclProtocol p);
 
+// Bytes that all channels and heads of an NVLS tree have under way in one round, each one chunk
+// (enqueue.cc, calcCollChunking): 16 channels of 8 heads with 64 KiB are 8 MiB.
+Bytes nccl_nvls_tree_round(const NcclComm& comm, Bytes bytes);
+
+// What an NVLS tree's bytes take at the rate of a node's 8 heads: the tuner's rate of a channel is of such
+// nodes, and more heads give a GPU no less to copy.
+double nccl_nvls_tree_of_gpu_us(const NcclComm& comm, Bytes bytes);
+
+// Levels of a tree over the nodes, as the tuner counts them.
+int nccl_tree_depth(const NcclComm& comm);
+
 // How many operations of a group NCCL gives one choice: those of one kind, operation and type within
 // four times the smallest one's bytes, from the first on.
 int nccl_aggregated(std::span<const Bytes> ascending);

@@ -156,12 +156,17 @@ TEST(Collectives, AutomaticIsNearMeasurements) {
     expect_within(cost(c, {ranks, stride, ""}, collective(k, b, op)).us, measured, tolerance);
   };
   near(ndr, 80, 1, WorkKind::AllGather, 1'073'740'800, 4001, .05);
+  near(ndr, 80, 1, WorkKind::AllGather, 33'553'920, 682.2, .05);
   near(ndr, 80, 1, WorkKind::AllReduce, 1 << 30, 6149, .05);
+  near(ndr, 80, 1, WorkKind::AllReduce, 64 << 20, 939.8, .05);
   near(ndr, 10, 8, WorkKind::AllGather, 1'073'741'760, 20610, .05);
   near(ndr, 8, 1, WorkKind::ReduceScatter, 1 << 30, 2742, .05);
   near(ndr, 8, 1, WorkKind::AllReduce, 1 << 30, 4001, .05);
   near(p5, 256, 1, WorkKind::AllGather, 256 << 20, 3099, .05);
   near(p5, 128, 1, WorkKind::AllReduce, 512 << 20, 4760, .05);
+  const Cluster racks = system_of("gb200-nvl72", 20);
+  near(racks, 144, 1, WorkKind::AllReduce, 1 << 30, 3574, .05);
+  near(racks, 1440, 1, WorkKind::AllReduce, 1 << 30, 9806, .1);
 }
 
 // Steps inside a rack of 72 are no slower than in a node: two racks' all-reduces start at about 3 us for

@@ -208,6 +208,27 @@ TEST(NcclTuner, APluginsTunerTakesRingsForNvlsTrees) {
   EXPECT_EQ(nccl_choose(c, op(WorkKind::AllReduce, 1 << 30)).algorithm, A::ring);
 }
 
+// calcCollChunking (enqueue.cc): 16 channels x 8 heads x 64 KiB from 4 nodes on, 128 KiB below, less
+// where 4 or 1 such rounds are more than there is.
+TEST(NcclTuner, RoundsOfAnNvlsTree) {
+  const NcclComm ten = comm_of(hopper(8), 10), two = comm_of(hopper(8), 2);
+  EXPECT_EQ(nccl_nvls_tree_round(ten, 64 << 20), 8 << 20);
+  EXPECT_EQ(nccl_nvls_tree_round(ten, 4 << 20), 4 << 20);
+  EXPECT_EQ(nccl_nvls_tree_round(two, 64 << 20), 16 << 20);
+  EXPECT_EQ(nccl_nvls_tree_round(two, 63 << 20), 8 << 20);
+  // 4 heads have half of it.
+  EXPECT_EQ(nccl_nvls_tree_round(comm_of(hopper(4, 4), 10), 64 << 20), 4 << 20);
+}
+
+// 8 heads x 43.8 GB/s of bus over 20 racks of 72, however many heads they have: 1 GiB takes
+// 2 x 1439/1440 x 2^30 / 350.4e3 us.
+TEST(NcclTuner, AnNvlsTreeOfARackMovesWhatANodesDoes) {
+  const NcclComm racks =
+      comm_of({100, 72, 18 * nvlink_rate(100), true, 48, 10, 72, 50}, 20, CpuVendor::other);
+  EXPECT_EQ(racks.graphs.nvls.channels, 32);
+  expect_near(nccl_nvls_tree_of_gpu_us(racks, 1 << 30), 6124.5);
+}
+
 TEST(NcclTuner, ReducedPrecisionRingsAreTheLastResort) {
   const NcclComm c = comm_of(hopper(8), 2);
   NcclOp o = op(WorkKind::AllReduce, 1 << 30);

@@ -63,6 +63,22 @@ TEST(SingleKernel, Vector29Waves) {
               1e-6);
 }
 
+// Vector 33, the exact wave count of SM stealing: 1536 x 2816 in tiles of 128 x 256 is 132 tiles, one wave
+// of 132 SMs. 24 thread blocks leave 108 SMs and their part of the peak: two waves, twice the time.
+TEST(SingleKernel, Vector33WavesThatACollectiveLeaves) {
+  KernelCalibration c = bare(.8, 1);
+  c.gemm_wave_weight = 1;
+  c.gemm_fixed_us = 0;
+  c.gemm_split_us = 1e4;
+  const SingleKernel one_wave = product(1536, 2816, 4096);
+  Gpu whole = find_gpu("h100-sxm5-80gb").value(), left = whole;
+  left.sms = whole.sms - 24;
+  left.bf16_tflops *= left.sms / static_cast<double>(whole.sms);
+  const double slowdown =
+      single_kernel_us(left, c, one_wave).value() / single_kernel_us(whole, c, one_wave).value();
+  EXPECT_NEAR(slowdown, 2.00, 1e-9);
+}
+
 // By hand: 128 x 128 x 8192 is one tile of 132 SMs' worth. In 8 parts of 1024: waves 8/132, q 16.5,
 // 1 + 15.5 = 16.5 times 2 128 128 8192 / 989e6 = 0.27142 us is 4.4784 us, and 2 us for the split; whole,
 // q 132 and 35.83 us.
