@@ -39,7 +39,7 @@ struct Calibration {
 
   // Of the rate, with software of 2022 (torch 1.12, 1.13) and 2023 (2.0, 2.1).
   double gemm_2022 = .90;  // 5-10 % lower: MosaicML llm-foundry's rows of those years
-  double gemm_2023 = .95;
+  double gemm_2023 = .97;
 
   // Attention: FLOPs / rate + fixed; TFLOPS by length, FlashAttention-2, causal, heads of 128.
   std::array<double, kAttentionLengths> attention_tflops{220, 260, 298, 318, 328, 335};
