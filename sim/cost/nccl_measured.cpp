@@ -18,7 +18,7 @@ constexpr double kLl128Payload = .92;
 
 constexpr double kHides = 1.3;
 constexpr double kHopLl = 1.8, kHopLl128 = 1.9, kHopSimple = 1.8;
-constexpr double kBesideLl128 = .93, kBesideLl128Ampere = .3;
+constexpr double kBesideLl128 = .94, kBesideLl128Ampere = .3;
 constexpr double kMostOfNode = 8, kHopSimpleOfRack = 3.4;
 constexpr double kNetLl = 2.7, kNetLl128 = 4.0, kNetSimple = 20;
 constexpr double kNicOfLl128 = .6;

@@ -10,7 +10,7 @@
 //   between nodes  t = (L^1.3 + B^1.3)^(1/1.3): moving hides part of the latency
 //     ring  L = base + inner steps h + steps between nodes x
 //           LL      base 6.6   h 1.8                           x 2.7 + NIC
-//           LL128   base 14    h 1.9 + .93 (ranks a node - 1)  x 4 + .6 NIC; Ampere .3 for .93
+//           LL128   base 14    h 1.9 + .94 (ranks a node - 1)  x 4 + .6 NIC; Ampere .3 for .94
 //           Simple  base 8.4   h 1.8 (ranks a node - 1)        x 20 + 2 NIC
 //                              both up to 8 of them; Simple in racks the tuner's 3.4
 //     tree          the tuner's x 1.8            PAT the tuner's

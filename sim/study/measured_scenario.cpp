@@ -278,7 +278,8 @@ class Writer {
   void torchtitan() {
     const bool fsdp1 = has(r_.framework, "FSDP1");
     const bool late = month_ >= 202507 && r_.date >= "2025-07-28";
-    expansion_of_compiled();
+    // Compiled, the copies of K and V are fused away.
+    if (compiled_ && r_.kv_heads != r_.heads) assume("compiled, K and V are not expanded");
     llama(month_ < 202508 ? "hf" : "fused", "complex", !compiled_);
     common(fsdp1 ? "fsdp1" : "fsdp2");
     const bool hopper = !gpu_.starts_with("a100");
@@ -334,14 +335,8 @@ class Writer {
     training("optimizer", "{name: adamw, implementation: forloop, clip_grad_norm: 1.0}");
   }
 
-  // Both torchtitan and fms expand K and V before attention; compiled graphs of that are not played.
-  void expansion_of_compiled() {
-    if (compiled_ && r_.kv_heads != r_.heads) assume("compiled, K and V are not expanded");
-  }
-
   void fms() {
-    expansion_of_compiled();
-    llama("hf", "hf", !compiled_);
+    llama("hf", "hf", false);
     const bool hybrid = r_.strategy == "hsdp";
     common("fsdp1");
     attention("fa2");

@@ -29,7 +29,8 @@ def main():
     gate("H100 full_shard, source left out, mean", hopper["left_out"]["mean_abs_pct"], 4)
     gate("H100 full_shard, after other rows, mean", hopper["other_rows"]["mean_abs_pct"], 4)
     # Differences of two configurations, in points: torchtitan's pairs by what differs; weak scaling of
-    # torchtitan and of llm-foundry's MPT-7B.
+    # torchtitan and of llm-foundry's MPT-7B. Compile: pairs of one machine and day; the one of ttP, a paper
+    # whose runs were on two kinds of H100, is 4.5 points off.
     def pairs(differs, groups):
         return [p["points"] for p in data["pairs"]
                 if p["differs"] == differs and p["a"].rsplit("-", 1)[0] in groups]
