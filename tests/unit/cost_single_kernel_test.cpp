@@ -73,7 +73,8 @@ TEST(SingleKernel, Vector33WavesThatACollectiveLeaves) {
   const SingleKernel one_wave = product(1536, 2816, 4096);
   Gpu whole = find_gpu("h100-sxm5-80gb").value(), left = whole;
   left.sms = whole.sms - 24;
-  left.bf16_tflops *= left.sms / static_cast<double>(whole.sms);
+  for (double* peak : {&left.bf16_tflops, &left.fp16_tflops})
+    *peak *= left.sms / static_cast<double>(whole.sms);
   const double slowdown =
       single_kernel_us(left, c, one_wave).value() / single_kernel_us(whole, c, one_wave).value();
   EXPECT_NEAR(slowdown, 2.00, 1e-9);
