@@ -4,6 +4,7 @@
 #include <charconv>
 #include <filesystem>
 
+#include "sim/config/attention_backend.h"
 #include "sim/config/calibration.h"
 #include "sim/config/cluster.h"
 #include "sim/config/limits.h"
@@ -144,6 +145,7 @@ Scenario parse_scenario(std::string_view text, const std::string& file) {
   scenario.cluster = read_cluster(map.at("cluster", "what it runs on"));
   scenario.training = read_training(map.at("training", "how it is trained"), scenario.model,
                                     scenario.cluster.world());
+  check_attention_backend(map.at("training"), scenario);
   if (const std::optional<Value> v = map.find("cost"))
     scenario.cost = read_cost(*v, file, scenario.cluster.gpu.name);
   if (!scenario.cost.calibration)

@@ -453,7 +453,12 @@ void read_pytorch(const Map& map, Training& training) {
           fmt::format("it plays {}", played_releases()));
   }
   if (const std::optional<Value> v = map.find("software")) training.software = read_month(*v);
-  if (const std::optional<Value> v = map.find("attention_backend"))
+  if (const std::optional<Value> v = map.find("attention_backend")) {
+    if (v->is_word("math"))
+      v->fail("written out attention is the model's choice", "write model: {sdpa: math}");
+    if (v->is_word("flash"))
+      v->fail_expected("one of auto, fa2, fa3, cudnn, triton, efficient",
+                       "fa2 or fa3: which FlashAttention it is");
     training.attention_backend =
         v->choice<AttentionBackend>({{"auto", AttentionBackend::automatic},
                                      {"fa2", AttentionBackend::fa2},
@@ -461,6 +466,7 @@ void read_pytorch(const Map& map, Training& training) {
                                      {"cudnn", AttentionBackend::cudnn},
                                      {"triton", AttentionBackend::triton},
                                      {"efficient", AttentionBackend::efficient}});
+  }
   if (const std::optional<Value> v = map.find("nccl_backend"))
     training.legacy_nccl = v->choice<bool>({{"default", false}, {"legacy", true}});
   if (const std::optional<Value> v = map.find("allocator")) {

@@ -4,6 +4,7 @@
 
 #include "sim/cluster/catalogue.h"
 #include "sim/cost/host_work.h"
+#include "sim/plan/attention.h"
 
 namespace shardsim {
 namespace {
@@ -13,15 +14,24 @@ constexpr SoftwareDate kUntil2022 = 202305;  // torch 2.0 came in 2023-03 and wa
 constexpr SoftwareDate kUntil2023 = 202402;  // torch 2.2 came in 2024-01
 constexpr int kHopper = 90;
 
+bool hopper_or_newer(const Scenario& s) { return s.cluster.gpu.compute_capability >= kHopper; }
+
+// Nothing in the scenario says which kernel runs.
+bool attention_is_open(const Scenario& s) {
+  return s.training.attention_backend == AttentionBackend::automatic &&
+         s.model.sdpa == Sdpa::best && bytes_of(product_dtype(s.training.precision)) <= 2;
+}
+
 }  // namespace
 
 AttentionBackend attention_backend(const Scenario& s) {
   if (s.training.attention_backend != AttentionBackend::automatic)
     return s.training.attention_backend;
-  if (s.model.sdpa == Sdpa::efficient) return AttentionBackend::efficient;
+  if (s.model.sdpa == Sdpa::efficient || bytes_of(product_dtype(s.training.precision)) > 2)
+    return AttentionBackend::efficient;
+  if (s.model.sdpa == Sdpa::flash) return AttentionBackend::fa2;
   const bool old = s.training.software != 0 && s.training.software < kCudnnFrom;
-  return s.cluster.gpu.compute_capability >= kHopper && !old ? AttentionBackend::cudnn
-                                                             : AttentionBackend::fa2;
+  return hopper_or_newer(s) && !old ? AttentionBackend::cudnn : AttentionBackend::fa2;
 }
 
 const char* name_of(AttentionBackend backend) {
@@ -31,7 +41,7 @@ const char* name_of(AttentionBackend backend) {
     case AttentionBackend::fa3: return "FlashAttention-3";
     case AttentionBackend::cudnn: return "cuDNN";
     case AttentionBackend::triton: return "Triton flash attention of 2023";
-    case AttentionBackend::efficient: return "memory-efficient attention";
+    case AttentionBackend::efficient: return "memory-efficient kernels";
   }
   return "?";
 }
@@ -44,7 +54,9 @@ Calibration effective_calibration(const Scenario& s) {
   Calibration c = own_calibration(s);
   switch (attention_backend(s)) {
     case AttentionBackend::fa3: c.attention_backend = c.attention_fa3; break;
-    case AttentionBackend::cudnn: c.attention_backend = c.attention_cudnn; break;
+    case AttentionBackend::cudnn:
+      if (hopper_or_newer(s)) c.attention_backend = c.attention_cudnn;
+      break;
     case AttentionBackend::triton:
       c.attention_backend = c.attention_triton;
       // Heads of 64 are what its blocks were made for; those of 128 spill registers.
@@ -61,6 +73,16 @@ Calibration effective_calibration(const Scenario& s) {
   return c;
 }
 
+namespace {
+
+std::string kernel_name(const Scenario& s) {
+  const AttentionBackend backend = attention_backend(s);
+  const bool as_fa2 = backend == AttentionBackend::cudnn && !hopper_or_newer(s);
+  return as_fa2 ? "cuDNN, at FlashAttention-2's rate" : name_of(backend);
+}
+
+}  // namespace
+
 std::vector<PricedWith> priced_with(const Scenario& s) {
   std::vector<PricedWith> out;
   if (s.cost.model == CostChoice::Model::flat) return out;
@@ -70,9 +92,12 @@ std::vector<PricedWith> priced_with(const Scenario& s) {
   else
     out.push_back(
         {"constants", fmt::format("of {}'s generation, not fitted", s.cluster.gpu.name), true});
-  if (has_cross_entropy(s.model.family) && s.model.attention == AttentionForm::sdpa)
-    out.push_back({"attention", name_of(attention_backend(s)),
-                   t.attention_backend == AttentionBackend::automatic});
+  if (calls_sdpa(s.model)) {
+    if (s.model.sdpa == Sdpa::math)
+      out.push_back({"attention", "written out by PyTorch (math)", false});
+    else
+      out.push_back({"attention", kernel_name(s), attention_is_open(s)});
+  }
   if (t.software == 0)
     out.push_back({"software", "of the constants' date", true});
   else

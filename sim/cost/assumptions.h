@@ -4,7 +4,9 @@
 //
 //   attention   FlashAttention-2 on Ampere and by software before 2025-03; cuDNN on Hopper and newer
 //               from 2025-03 on (torchtitan asks for it first since then; its rows of that time fit
-//               it, the earlier ones do not). Where the model says efficient or math: that
+//               it, the earlier ones do not). What the scenario's other keys decide goes first:
+//               model.sdpa, and fp32, which runs memory-efficient attention. cuDNN's kernels that are
+//               faster than FlashAttention-2 are for Hopper and newer: on Ampere it counts as that (assumed)
 //   software    of 2022 (torch 1.12, 1.13) and of 2023 (2.0, 2.1): products at gemm_2022 and gemm_2023
 //               of the rate; newer or not stated: as calibrated
 // Worked number: software "2022-12" on an A100 multiplies gemm_efficiency by gemm_2022.
