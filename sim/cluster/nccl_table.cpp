@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <map>
 
+#include "sim/cluster/nccl_sweep_reach.h"
+
 namespace shardsim {
 
 namespace {
@@ -22,8 +24,12 @@ double ring_share(std::string_view collective, int64_t ranks) {
 // ones take beyond theirs is scaled from the nearest number by a ring's share of bytes.
 // Worked number: all-reduces of 8 bytes in 10, 13.76, 16.88 and 20.8 us over 2 to 5 ranks give 31.3 us
 // over 8.
-std::optional<double> of_others(const std::vector<NcclSweep>& sweeps, std::string_view collective,
-                                int64_t ranks, int64_t nodes, Bytes bytes) {
+struct Others {
+  double latency = 0;
+  const NcclSweep* nearest = nullptr;
+};
+std::optional<Others> of_others(const std::vector<NcclSweep>& sweeps, std::string_view collective,
+                                int64_t ranks, int64_t nodes) {
   std::map<int64_t, const NcclSweep*> swept;  // by ranks
   for (const NcclSweep& s : sweeps)
     if (s.collective == collective && s.ranks > 1 && s.nodes == nodes) swept[s.ranks] = &s;
@@ -38,9 +44,16 @@ std::optional<double> of_others(const std::vector<NcclSweep>& sweeps, std::strin
   }
   const double slope = (n * xy - x * y) / (n * xx - x * x);
   const double latency = (y - slope * x) / n + slope * static_cast<double>(ranks);
-  const double moving = std::max(0.0, nearest->us(bytes) - nearest->points.front().us);
-  return std::max(0.0, latency) +
-         moving * ring_share(collective, ranks) / ring_share(collective, nearest->ranks);
+  return Others{std::max(0.0, latency), nearest};
+}
+
+const NcclSweep* find_sweep(const std::vector<NcclSweep>& sweeps, std::string_view collective,
+                            int64_t ranks, int64_t nodes) {
+  const NcclSweep* found = nullptr;
+  for (const NcclSweep& s : sweeps)
+    if (s.collective == collective && s.ranks == ranks && (s.nodes == 0 || s.nodes == nodes))
+      found = &s;
+  return found;
 }
 
 }  // namespace
@@ -60,11 +73,22 @@ double NcclSweep::us(Bytes bytes) const {
 
 std::optional<double> NcclTable::us(std::string_view collective, int64_t ranks, int64_t nodes,
                                     Bytes bytes) const {
-  const NcclSweep* found = nullptr;
-  for (const NcclSweep& s : sweeps)
-    if (s.collective == collective && s.ranks == ranks && (s.nodes == 0 || s.nodes == nodes))
-      found = &s;
-  return found ? found->us(bytes) : of_others(sweeps, collective, ranks, nodes, bytes);
+  if (const NcclSweep* found = find_sweep(sweeps, collective, ranks, nodes))
+    return found->us(bytes);
+  const std::optional<Others> others = of_others(sweeps, collective, ranks, nodes);
+  if (!others) return std::nullopt;
+  const NcclSweep& nearest = *others->nearest;
+  const double moving = std::max(0.0, nearest.us(bytes) - nearest.points.front().us);
+  return others->latency +
+         moving * ring_share(collective, ranks) / ring_share(collective, nearest.ranks);
+}
+
+std::optional<Bytes> largest_swept(const NcclTable& table, std::string_view collective,
+                                   int64_t ranks, int64_t nodes) {
+  if (const NcclSweep* found = find_sweep(table.sweeps, collective, ranks, nodes))
+    return found->points.back().bytes;
+  const std::optional<Others> others = of_others(table.sweeps, collective, ranks, nodes);
+  return others ? std::optional(others->nearest->points.back().bytes) : std::nullopt;
 }
 
 std::string NcclTable::contents() const {

@@ -18,6 +18,7 @@ constexpr int64_t kLargestSweep = int64_t{16} << 20;
 constexpr const char* kCollectives[] = {"all_gather", "all_reduce", "reduce_scatter", "broadcast",
                                         "reduce"};
 constexpr double kHalfAPercent = 0.005;
+constexpr int64_t kMostOfProcess = 1024;
 
 using Words = std::vector<std::string>;
 
@@ -168,15 +169,20 @@ NcclTable read_json(std::string_view text, const std::string& file) {
     if (!list.empty()) sweep.collective = collective_in(list[0].word());
   }
   const Value config = map.at("config", "what nccl-tests writes with -J");
+  const Map run(config, Map::any_key);
   const std::vector<Value> devices =
-      Map(config, Map::any_key).at("devices", "the ranks of the run").list("ranks");
+      run.at("devices", "the processes of the run").list("processes");
+  // It lists the first GPU of each process alone; a process drives -t threads of -g GPUs.
+  int64_t per_process = 1;
+  for (std::string_view key : {"nthreads", "ngpus"})
+    if (const std::optional<Value> v = run.find(key)) per_process *= v->whole(1, kMostOfProcess);
   std::set<std::string> hosts;
   for (const Value& d : devices) {
     const Map device(d, Map::any_key);
     if (const std::optional<Value> v = device.find("hostname"))
       hosts.insert(std::string(v->word()));
   }
-  sweep.ranks = static_cast<int64_t>(devices.size());
+  sweep.ranks = static_cast<int64_t>(devices.size()) * per_process;
   sweep.nodes = static_cast<int64_t>(hosts.size());
   for (const Value& r : map.at("results").list("results")) {
     const Map row(r, Map::any_key);

@@ -5,8 +5,9 @@
 //           "# Collective test starting: all_gather_perf", and where that is missing by redop, root
 //           and busbw/algbw: below 1 a gather or scatter, otherwise an all-reduce; with a root a
 //           broadcast or reduce. Several sweeps may stand in one file, each with its own heading.
-//   JSON    of `-J FILE`: args[0] is the program, config.devices the ranks, results[] {size, redop,
-//           root, out_of_place {time, alg_bw, bus_bw}, in_place}
+//   JSON    of `-J FILE`: args[0] is the program, config.devices the processes (their first GPU each),
+//           so that ranks are devices x nthreads x ngpus; results[] {size, redop, root, out_of_place
+//           {time, alg_bw, bus_bw}, in_place}
 // (NVIDIA/nccl-tests src/util.cu, JSON version 3.) Out-of-place times are taken, in-place ones where
 // there are no others. Lines of NCCL's own log are passed over.
 // Worked example: "1048576 262144 float none -1 26.1 40.2 35.2 0 ..." under 8 ranks is a gather or

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "sim/base/error.h"
+#include "sim/cluster/nccl_sweep_reach.h"
 #include "sim/cost/nccl_measured.h"
 
 namespace shardsim {
@@ -43,6 +44,12 @@ double nic_rate(const Cluster& c) {
   return c.rail.bus_gbps > 0 ? c.rail.bus_gbps : c.inter.bus_gbps / std::max(1, c.gpus_per_node);
 }
 
+// A link that the scenario states is what its rings are priced by, whatever the NICs are said to do.
+double nic_rate_of(const Cluster& c, const Placement& p) {
+  return p.per_node > 1 && c.inter.given ? c.inter.bus_gbps / std::max(1, c.gpus_per_node)
+                                         : nic_rate(c);
+}
+
 Load load_of(const Cluster& c, const Placement& p, double rate) {
   Load load;
   const auto fraction = [](double used, double whole) {
@@ -54,9 +61,9 @@ Load load_of(const Cluster& c, const Placement& p, double rate) {
   if (p.nodes == 1) return load;
   // What leaves the node is spread over the NICs of the communicator's GPUs.
   const double of_gpu = rate / static_cast<double>(p.per_node);
-  load.nic = fraction(of_gpu, nic_rate(c));
+  load.nic = fraction(of_gpu, nic_rate_of(c, p));
   load.pcie = std::max(load.pcie, fraction(of_gpu, c.gpu.pcie_gbps));
-  if (p.leaves_pod) load.spine = fraction(of_gpu * c.network.oversubscription, nic_rate(c));
+  if (p.leaves_pod) load.spine = fraction(of_gpu * c.network.oversubscription, nic_rate_of(c, p));
   return load;
 }
 
@@ -94,13 +101,13 @@ CollectiveCost priced(const Cluster& cluster, const Comm& comm, const Work& work
       cost.us = *us;
       cost.latency_us = std::min(*us, *model.table->us(name, comm.size, p.nodes, 0));
       cost.from_table = true;
+      cost.swept = largest_swept(*model.table, name, comm.size, p.nodes).value_or(0);
       return cost;
     }
     if (model.backend == Backend::table)
       throw Error::at("cost.nccl_table",
-                      model.table->file + " has no " + std::string(name) + " over " +
-                          std::to_string(comm.size) + " ranks on " + std::to_string(p.nodes) +
-                          (p.nodes == 1 ? " node" : " nodes") + ", for communicator " + comm.name,
+                      model.table->file + " has no " + sweep_name(cluster, comm, work.kind) +
+                          ", for communicator " + comm.name,
                       "it has " + model.table->contents() +
                           "; with collectives: auto the rest is priced without it");
   }
@@ -151,6 +158,12 @@ CollectiveCost priced(const Cluster& cluster, const Comm& comm, const Work& work
 }
 
 }  // namespace
+
+std::string sweep_name(const Cluster& cluster, const Comm& comm, WorkKind kind) {
+  const Placement p = placement_of(cluster.network, cluster.gpus_per_node, comm.size, comm.stride);
+  return std::string(collective_of(kind)) + " over " + std::to_string(comm.size) + " ranks on " +
+         std::to_string(p.nodes) + (p.nodes == 1 ? " node" : " nodes");
+}
 
 Bytes padded_to_16(Bytes whole, int64_t ranks) {
   return ceil_div(ceil_div(whole, ranks), kPack) * kPack * ranks;

@@ -45,12 +45,16 @@ struct CollectiveCost {
   int channels = 0;
   Load load;
   bool from_table = false;
+  Bytes swept = 0;  // from_table: the largest message of the sweep
 };
 
 // Throws Error where the cluster states no bandwidth for the communicator, or the table no sweep.
 CollectiveCost collective_cost(const Cluster& cluster, const Calibration& calibration,
                                const Comm& comm, const Work& work,
                                const CollectiveModel& model = {});
+
+// "all_gather over 16 ranks on 2 nodes": what a sweep must be of to price it.
+std::string sweep_name(const Cluster& cluster, const Comm& comm, WorkKind kind);
 
 // What a collective over one rank takes: a copy.
 inline constexpr double kOneRankUs = 2.5;

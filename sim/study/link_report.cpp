@@ -1,9 +1,61 @@
 #include "sim/study/link_report.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <filesystem>
+#include <set>
+#include <string>
+
+#include "sim/base/quantity.h"
 #include "sim/cost/assumptions.h"
 #include "sim/cost/collectives.h"
 
 namespace shardsim {
+namespace {
+
+// What the user's sweeps priced, and what not.
+class TableUse {
+ public:
+  void add(const Cluster& cluster, const Comm& comm, const Work& w, const CollectiveCost& c) {
+    ++all_;
+    if (!c.from_table) {
+      missing_.insert(sweep_name(cluster, comm, w.kind));
+      return;
+    }
+    ++priced_;
+    if (w.bytes > c.swept && w.bytes > beyond_) {
+      beyond_ = w.bytes;
+      swept_ = c.swept;
+    }
+  }
+
+  void tell(const NcclTable& table, StepReport& report) const {
+    if (all_ == 0) return;
+    const std::string file = std::filesystem::path(table.file).filename().string();
+    report.priced_with.push_back(
+        {"collectives", fmt::format("{} of {} from {}", priced_, all_, file), false});
+    if (priced_ == 0)
+      report.notes.push_back(
+          fmt::format("nccl_table {} prices nothing of this run, which has {}: it has {}", file,
+                      fmt::join(missing_, ", "), table.contents()));
+    else if (!missing_.empty())
+      report.notes.push_back(fmt::format("nccl_table {} has no {}, priced without it", file,
+                                         fmt::join(missing_, ", ")));
+    if (beyond_ > 0)
+      report.notes.push_back(fmt::format(
+          "nccl_table {} ends at {}: up to {} follows from its last size, in proportion "
+          "to the bytes; sweep further (-e)",
+          file, format_bytes(swept_), format_bytes(beyond_)));
+  }
+
+ private:
+  int64_t all_ = 0, priced_ = 0;
+  Bytes beyond_ = 0, swept_ = 0;
+  std::set<std::string> missing_;
+};
+
+}  // namespace
 
 void add_links(const Scenario& scenario, const Simulation& simulation, StepReport& report) {
   if (scenario.cost.model == CostChoice::Model::flat || report.memory.failure) return;
@@ -16,6 +68,7 @@ void add_links(const Scenario& scenario, const Simulation& simulation, StepRepor
                                  scenario.cost.collectives);
 
   LinkUse use;
+  TableUse table;
   std::vector<Bytes> largest(report.collectives.size(), -1);
   schedule.for_each_of_last_step([&](const Instr& in, const Segment&) {
     if (in.kind != Kind::Launch) return;
@@ -24,6 +77,8 @@ void add_links(const Scenario& scenario, const Simulation& simulation, StepRepor
     if (w.kind == WorkKind::CopyH2D || w.kind == WorkKind::CopyD2H)
       use.pcie += static_cast<double>(w.bytes) / (scenario.cluster.gpu.pcie_gbps * 1e3);
     if (!is_collective(w.kind)) return;
+    if (scenario.cost.collectives.table && schedule.comms[w.comm.v].size > 1)
+      table.add(scenario.cluster, schedule.comms[w.comm.v], w, c);
     use.nvlink += c.load.nvlink * c.us;
     use.nic += c.load.nic * c.us;
     use.spine += c.load.spine * c.us;
@@ -43,6 +98,7 @@ void add_links(const Scenario& scenario, const Simulation& simulation, StepRepor
       row.ctas = c.ctas;
     }
   });
+  if (scenario.cost.collectives.table) table.tell(*scenario.cost.collectives.table, report);
   const double step_us = report.steady.length().as_us();
   if (step_us <= 0) return;
   for (double* part : {&use.nvlink, &use.nic, &use.spine, &use.pcie}) *part /= step_us;

@@ -78,6 +78,24 @@ TEST(NcclTests, Json) {
   EXPECT_EQ(t.us("reduce_scatter", 2, 2, 2 << 20), 30.0);
 }
 
+// nccl-tests' writeDeviceReport (src/util.cu) parses one line of each process into config.devices,
+// however many GPUs it drives: one process of -g 8 is 8 ranks, two processes of -t 2 -g 2 on two hosts 8.
+TEST(NcclTests, JsonListsProcesses) {
+  const auto contents = [](const std::string& config) {
+    return parse_nccl_tests(
+               R"({"args": ["all_gather_perf"], "config": )" + config +
+                   R"(, "results": [{"size": 1048576, "redop": "none", "root": "-1", "out_of_place":
+                      {"time": 20, "alg_bw": 52, "bus_bw": 45}}]})",
+               "out.json")
+        .contents();
+  };
+  EXPECT_EQ(contents(R"({"nthreads": 1, "ngpus": 8, "devices": [{"rank": 0, "hostname": "a"}]})"),
+            "all_gather over 8 ranks");
+  EXPECT_EQ(contents(R"({"nthreads": 2, "ngpus": 2, "devices": [{"rank": 0, "hostname": "a"},
+                     {"rank": 4, "hostname": "b"}]})"),
+            "all_gather over 8 ranks on 2 nodes");
+}
+
 void expect_error(const std::string& text, const std::string& what, int line) {
   try {
     parse_nccl_tests(text, "sweep.txt");

@@ -1,0 +1,17 @@
+// The output of nccl-tests itself, text or JSON, as the table that `calibrate` takes links from: system
+// "this machine", a row for each size of each sweep.
+// Worked example: all_gather_perf -g 8 up to 4 GiB gives its rows of 32 MiB and more to links.intra.
+#pragma once
+
+#include <string>
+
+#include "sim/config/csv.h"
+
+namespace shardsim {
+
+// By what it holds: JSON, or nccl-tests' lines of comments.
+bool is_nccl_output(const std::string& path);
+// Error as sim/config/nccl_tests.h.
+CsvTable table_of_nccl_output(const std::string& path);
+
+}  // namespace shardsim
