@@ -64,6 +64,7 @@ TEST(Stragglers, KernelsVaryBySeed) {
   Schedule schedule;
   schedule.works.resize(20'000);
   Scenario s = sixteen_nodes();
+  s.training.mesh.shard = 1;
   s.cost.scale_tax = 0;
   s.cost.jitter.kernel_sigma = .02;
   const auto times = [&](uint64_t seed) {
@@ -85,6 +86,55 @@ TEST(Stragglers, KernelsVaryBySeed) {
   EXPECT_NEAR(std::sqrt(squares / n), .02, 5e-4);
   EXPECT_EQ(times(1), a);
   EXPECT_NE(times(2), a);
+}
+
+// Medians of the largest of n normal numbers (Python's statistics.NormalDist) are where
+// Phi(x)^n = 1/2, which is Phi^-1(.5^(1/64)) = Phi^-1(.989228) = 2.2983 for 64 and Phi^-1(.5^(1/2)) =
+// Phi^-1(.707107) = .5450 for two.
+TEST(Stragglers, TheLargestOfNormalNumbers) {
+  EXPECT_NEAR(largest_normal(0, 64), 2.2983, 1e-4);
+  EXPECT_NEAR(largest_normal(0, 2), .5450, 1e-4);
+  EXPECT_EQ(largest_normal(-.7, 1), -.7);
+  EXPECT_NEAR(largest_normal(-6, 8), -1.4405, 1e-4);  // Phi^-1(9.866e-10^(1/8))
+}
+
+// 2,000 stretches of one kernel each, 64 ranks: the mean of the largest of 64 normal numbers is 2.3439
+// deviations (tables of normal order statistics), so the mean factor is exp(.01 x 2.34) = 1.0237. Stretches of
+// four alike kernels: half the deviation, 1.0118.
+TEST(Stragglers, ACollectiveWaitsForTheSlowestOfItsRanks) {
+  const auto mean_factor = [](int kernels) {
+    constexpr int kStretches = 2000;
+    Schedule schedule;
+    schedule.comms.push_back({64, 1, "all"});
+    Work gather;
+    gather.kind = WorkKind::AllGather;
+    gather.comm = CommId{0};
+    for (int i = 0; i < kStretches; ++i) {
+      for (int k = 0; k < kernels; ++k) schedule.works.emplace_back();
+      schedule.works.push_back(gather);
+    }
+    for (uint32_t w = 0; w < schedule.works.size(); ++w) {
+      Instr launch;
+      launch.kind = Kind::Launch;
+      launch.a = w;
+      schedule.code.push_back(launch);
+    }
+    schedule.segments.push_back({});
+    schedule.segments.back().end = static_cast<uint32_t>(schedule.code.size());
+    Scenario s = sixteen_nodes();
+    s.training.mesh.shard = 64;
+    s.cost.scale_tax = 0;
+    s.cost.jitter.kernel_sigma = .01;
+    CostTable table;
+    table.work.assign(schedule.works.size(), Time::us(1000));
+    add_stragglers(s, Calibration{}, schedule, table);
+    double sum = 0;
+    for (size_t w = 0; w < schedule.works.size(); ++w)
+      if (!is_collective(schedule.works[w].kind)) sum += table.work[w].as_us() / 1000;
+    return sum / (kStretches * kernels);
+  };
+  EXPECT_NEAR(mean_factor(1), 1.0237, 5e-4);
+  EXPECT_NEAR(mean_factor(4), 1.0118, 5e-4);
 }
 
 // 6 + 8.6 x 14.6 = 131.56; 6 + 14.6 = 20.6; 6 + .5 x 14.6 = 13.3; recomputed 6 + 3 x 14.6 = 49.8;
