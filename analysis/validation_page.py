@@ -161,6 +161,11 @@ def main():
             if s:
                 out.append(f"| {part} | {text} | {s['count']} | {s['mean_abs_pct']:.1f} | "
                            f"{s['median_abs_pct']:.1f} | {s['bias_pct']:+.1f} | {s['worst_pct']:+.1f} |")
+    out.append("\nA unit is the rows of one source on one GPU, compiled or not. After one calibrated step: one "
+               "other row of the unit sets the row's factor, over all choices of that row (the bias is of "
+               "errors with their signs, the rest of absolute ones); after the other rows: all of them do. "
+               "Rows of fitted sources start from the prediction that left their source out, as for a "
+               "source never seen; the shipped constants have seen these rows.\n")
     out.append("\n## By source\n\nRows of sources in the fit by constants that never saw the source; the "
                "others by fitted or shipped ones.\n")
     out.append(table("source", grouped(rows, lambda r: r["group"])))

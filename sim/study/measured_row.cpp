@@ -1,6 +1,10 @@
 #include "sim/study/measured_row.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <cmath>
+#include <iterator>
 
 #include "sim/base/error.h"
 
@@ -18,9 +22,22 @@ std::string MeasuredRow::group() const {
 }
 
 bool is_training_table(const CsvTable& table) {
+  std::vector<std::string_view> missing;
   for (std::string_view name : kNeeded)
-    if (!table.column(name)) return false;
-  return table.column("tokens_per_s_per_gpu") || table.column("step_time_s");
+    if (!table.column(name)) missing.push_back(name);
+  const bool timed = table.column("tokens_per_s_per_gpu") || table.column("step_time_s");
+  if (missing.empty() && timed) return true;
+  if (2 * missing.size() > std::size(kNeeded)) return false;
+  if (!timed) missing.push_back("tokens_per_s_per_gpu (or step_time_s)");
+  throw Error(
+      fmt::format("a table of measured steps needs the {} {} too",
+                  missing.size() == 1 ? "column" : "columns", fmt::join(missing, ", ")),
+      {table.file, 1, 0},
+      "scenarios/README.md, Calibrations, says what each column means; fields may be empty");
+}
+
+std::string training_columns() {
+  return fmt::format("{} and tokens_per_s_per_gpu or step_time_s", fmt::join(kNeeded, ", "));
 }
 
 double MeasuredRow::seconds(double tokens) const {

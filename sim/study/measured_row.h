@@ -31,8 +31,11 @@ struct MeasuredRow {
   double seconds(double tokens) const;
 };
 
-// True where the header has the columns that a measured step needs.
+// True where the header has the columns that a measured step needs. Error, with the columns that are
+// missing, where it has half of them and more: no other table has.
 bool is_training_table(const CsvTable& table);
+// "id, gpu, n_gpus, ...", for messages.
+std::string training_columns();
 
 std::vector<MeasuredRow> measured_rows(const CsvTable& table);
 

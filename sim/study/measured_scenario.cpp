@@ -8,6 +8,7 @@
 #include <cmath>
 #include <optional>
 
+#include "sim/config/model.h"
 #include "sim/study/published_gpu.h"
 
 namespace shardsim {
@@ -27,15 +28,27 @@ int month_of(std::string_view date) {
   return year * 100 + month;
 }
 
+// "Llama-3-8B", "llama3-8b": as tables write names.
+std::string letters_of(std::string_view name) {
+  std::string out;
+  for (char c : name)
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.')
+      out += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return out;
+}
+
+constexpr int kNewest = 999912;  // of a row without a date
 constexpr double kMostCounted = 1e9;
 constexpr std::string_view kTorchtitanH100 = "h100-sxm5-96gb";  // that its benchmarks ran on
 
 // Collects a scenario's sections, or the reason why there is none.
 class Writer {
  public:
-  explicit Writer(const MeasuredRow& row) : r_(row), month_(month_of(row.date)) {}
+  explicit Writer(const MeasuredRow& row)
+      : r_(row), dated_(month_of(row.date) > 0), month_(dated_ ? month_of(row.date) : kNewest) {}
 
   ExpressedRow express() {
+    look_up();
     if (out_.left_out.empty()) refuse();
     if (out_.left_out.empty()) machine();
     if (out_.left_out.empty()) program();
@@ -55,6 +68,31 @@ class Writer {
                       std::isalpha(static_cast<unsigned char>(r_.id[0])) != 0 &&
                       std::all_of(r_.id.begin(), r_.id.end(), plain);
     return word ? r_.id : "row";
+  }
+
+  // A model without its sizes may be a name that is known.
+  void look_up() {
+    if (r_.layers || r_.hidden || r_.heads || r_.ffn || r_.vocab) return;
+    for (const ModelPreset& p : model_presets()) {
+      if (letters_of(p.name) != letters_of(r_.model)) continue;
+      const Architecture a = read_hf_config(p.config, std::string(p.name), std::string(p.name));
+      if (a.family != Family::llama && a.family != Family::gpt2) return;
+      const auto number = [](int64_t n) { return static_cast<double>(n); };
+      r_.layers = number(a.layers), r_.hidden = number(a.hidden), r_.heads = number(a.heads);
+      r_.kv_heads = number(a.kv_heads), r_.ffn = number(a.ffn), r_.vocab = number(a.vocab);
+      preset_ = a;
+      return;
+    }
+  }
+
+  // The preset by its name, with the way its framework writes it.
+  bool named(std::string_view norm, std::string_view rope, bool repeat_kv) {
+    if (!preset_) return false;
+    model_ = fmt::format("preset: {}", preset_->name);
+    if (preset_->family == Family::llama)
+      model_ += fmt::format(", norm: {}, rope: {}, repeat_kv: {}", norm, rope,
+                            repeat_kv && preset_->kv_heads != preset_->heads);
+    return true;
   }
 
   void leave_out(std::string why) {
@@ -79,10 +117,16 @@ class Writer {
     for (std::string_view word : {"LoRA", "offload", "8-bit", "deterministic mode on"})
       if (has(r_.notes, word)) return leave_out(fmt::format("its notes say '{}'", word));
     const std::pair<const std::optional<double>&, std::string_view> needed[] = {
-        {r_.layers, "n_layers"}, {r_.hidden, "d_model"}, {r_.heads, "n_heads"},
-        {r_.ffn, "d_ff"},        {r_.vocab, "vocab"},    {r_.micro_batch, "micro_batch"}};
+        {r_.layers, "n_layers"},
+        {r_.hidden, "d_model"},
+        {r_.heads, "n_heads"},
+        {r_.ffn, "d_ff"},
+        {r_.vocab, "vocab"}};
     for (const auto& [value, name] : needed)
-      if (!value) return leave_out(fmt::format("{} is not stated", name));
+      if (!value)
+        return leave_out(
+            fmt::format("{} is not stated, its model none of `shardsim list models`", name));
+    if (!r_.micro_batch) return leave_out("micro_batch is not stated");
     if (!r_.gpus && !has(f, "torchtitan")) return leave_out("n_gpus is not stated");
     // What is counted is whole, and small enough for any arithmetic below.
     const std::pair<const std::optional<double>&, std::string_view> counts[] = {
@@ -198,6 +242,7 @@ class Writer {
   }
 
   void gpt2() {
+    if (named("hf", "hf", false)) return;
     model_ = fmt::format(
         "model_type: gpt2, vocab_size: {}, n_positions: {}, n_embd: {}, n_layer: {}, n_head: {}, "
         "n_inner: {}, tie_word_embeddings: true",
@@ -205,6 +250,7 @@ class Writer {
   }
 
   void llama(std::string_view norm, std::string_view rope, bool repeat_kv) {
+    if (named(norm, rope, repeat_kv)) return;
     const bool qwen3 = has(r_.model, "qwen3");
     model_ = fmt::format(
         "model_type: {}, vocab_size: {}, hidden_size: {}, intermediate_size: {}, "
@@ -220,10 +266,11 @@ class Writer {
     training("seq_len", fmt::format("{}", seq_));
     training("micro_batch", fmt::format("{}", micro_));
     if (accum_ > 1) training("grad_accum", fmt::format("{}", accum_));
-    if (month_ > 0)
+    if (dated_)
       training("software", fmt::format("\"{:04}-{:02}\"", month_ / 100, month_ % 100));
     else
-      assume("software of the calibration's date");
+      assume(
+          "no version_date: software of the calibration's date, its framework's newest defaults");
   }
 
   void compile(bool loss) {
@@ -277,7 +324,7 @@ class Writer {
 
   void torchtitan() {
     const bool fsdp1 = has(r_.framework, "FSDP1");
-    const bool late = month_ >= 202507 && r_.date >= "2025-07-28";
+    const bool late = !dated_ || (month_ >= 202507 && r_.date >= "2025-07-28");
     // Compiled, the copies of K and V are fused away.
     if (compiled_ && r_.kv_heads != r_.heads) assume("compiled, K and V are not expanded");
     llama(month_ < 202508 ? "hf" : "fused", "complex", !compiled_);
@@ -390,8 +437,11 @@ class Writer {
     training("optimizer", "{name: adamw, implementation: foreach}");
   }
 
-  const MeasuredRow& r_;
-  int month_ = 0;
+  MeasuredRow r_;
+  std::optional<Architecture>
+      preset_;  // of `shardsim list models`, where the row has its name alone
+  bool dated_ = false;
+  int month_ = kNewest;
   std::string gpu_, model_, cluster_, training_;
   int64_t world_ = 1, seq_ = 0, micro_ = 1, accum_ = 1;
   bool compiled_ = false;

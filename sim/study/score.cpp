@@ -3,8 +3,23 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
+
+#include "sim/base/error.h"
 
 namespace shardsim {
+
+Score score(const std::vector<double>& errors, std::vector<double> absolute) {
+  SHARDSIM_ASSERT(errors.size() == absolute.size(), "each error has its absolute value");
+  double bias = 0;
+  for (size_t i = 0; i < errors.size(); ++i) {
+    bias += errors[i] / static_cast<double>(errors.size());
+    absolute[i] = std::copysign(absolute[i], errors[i]);
+  }
+  Score s = score(std::move(absolute));
+  s.bias_pct = bias;
+  return s;
+}
 
 Score score(std::vector<double> errors) {
   Score s;

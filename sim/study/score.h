@@ -14,6 +14,10 @@ struct Score {
   double worst_pct = 0, bias_pct = 0;                            // with their signs
 };
 Score score(std::vector<double> errors_pct);
+// Of means of several errors: the means with their signs, and of the absolute values. The bias is of
+// the first, all else of the second; the worst has its row's sign.
+// Worked number: -1 and 3 with absolute means 2 and 3: bias 1, mean 2.5, worst 3.
+Score score(const std::vector<double>& errors_pct, std::vector<double> absolute_pct);
 
 // null where there is no error.
 nlohmann::ordered_json score_json(const Score& s);

@@ -66,13 +66,16 @@ void after_calibration(std::vector<ValidatedRow>& rows) {
       }
       if (!fitted.empty()) others = fitted;
       if (others.empty()) continue;
-      double sum = 0, absolute = 0;
+      double sum = 0, with_sign = 0, absolute = 0;
       for (size_t k : others) {
         sum += log_ratio(k);
-        absolute += std::abs(std::exp(log_ratio(i) - log_ratio(k)) - 1) * 100;
+        const double off = (std::exp(log_ratio(i) - log_ratio(k)) - 1) * 100;
+        with_sign += off;
+        absolute += std::abs(off);
       }
       const auto n = static_cast<double>(others.size());
-      rows[i].one_step_pct = absolute / n;
+      rows[i].one_step_pct = with_sign / n;
+      rows[i].one_step_abs_pct = absolute / n;
       rows[i].other_rows_pct = (std::exp(log_ratio(i) - sum / n) - 1) * 100;
     }
 }

@@ -7,7 +7,8 @@
 //   left_out     a source predicted by constants that were fitted without it, structural ones among
 //                them (every constant of the split is fitted again)
 //   one_step     the same after one calibrated step: the row's factor taken from each other row of its
-//                unit (source, GPU, compiled or not) by itself, absolute errors averaged
+//                unit (source, GPU, compiled or not) by itself; of those errors the mean with its sign
+//                and the mean of their absolute values
 //   other_rows   the same after the unit's other rows: their mean factor; of those of role fit, where the
 //                unit has any
 //   pair         two rows of a source that differ in one thing: the difference measured and predicted
@@ -42,7 +43,8 @@ struct ValidatedRow {
   double memory_used = 0;                  // highest live bytes over the GPU's
   std::optional<double> fitted_s, held_s;  // held: fitted without its source
   std::optional<double> calibrated_s;
-  std::optional<double> one_step_pct;  // mean absolute
+  // With another row of its unit as the calibrated step, over all of them: with signs, and absolute.
+  std::optional<double> one_step_pct, one_step_abs_pct;
   std::optional<double> other_rows_pct;
 
   double error_pct() const { return (predicted_s / measured_s - 1) * 100; }

@@ -47,11 +47,15 @@ const std::vector<Way>& ways() {
 using Choose = std::function<bool(const ValidatedRow&)>;
 
 Score score_of(const Validation& v, const Way& way, const Choose& choose) {
-  std::vector<double> errors;
+  const bool one_step = &way == &ways()[kOneStep];
+  std::vector<double> errors, absolute;
   for (const ValidatedRow& r : v.rows)
     if (r.left_out.empty() && choose(r))
-      if (const std::optional<double> e = way.error(r)) errors.push_back(*e);
-  return score(std::move(errors));
+      if (const std::optional<double> e = way.error(r)) {
+        errors.push_back(*e);
+        if (one_step) absolute.push_back(*r.one_step_abs_pct);
+      }
+  return one_step ? score(errors, std::move(absolute)) : score(std::move(errors));
 }
 
 // Sets of rows that are reported.
@@ -100,6 +104,20 @@ std::string score_cells(const Score& s) {
                      s.bias_pct, s.worst_pct);
 }
 
+// What the two lines after a calibration start from, which is not the line of shipped constants.
+std::string calibrated_note(const Validation& v) {
+  const bool held = std::any_of(v.rows.begin(), v.rows.end(),
+                                [](const ValidatedRow& r) { return r.held_s.has_value(); });
+  return fmt::format(
+      "\nA unit is the rows of one source on one GPU, compiled or not. After one calibrated step: "
+      "one\n"
+      "other row of the unit sets the row's factor, over all choices of that row; after the other\n"
+      "rows: all of them do.{}\n",
+      held ? " Rows of fitted sources start from the prediction that left their\n"
+             "source out, as for a source never seen; the shipped constants have seen these rows."
+           : "");
+}
+
 }  // namespace
 
 std::string validation_json(const Validation& v) {
@@ -125,6 +143,7 @@ std::string validation_json(const Validation& v) {
       row["fitted_error_pct"] = optional_json(ways()[kFitted].error(r));
       row["left_out_error_pct"] = optional_json(ways()[kLeftOut].error(r));
       row["one_step_error_pct"] = optional_json(r.one_step_pct);
+      row["one_step_abs_error_pct"] = optional_json(r.one_step_abs_pct);
       row["other_rows_error_pct"] = optional_json(r.other_rows_pct);
       row["assumed"] = r.assumed;
     }
@@ -177,6 +196,9 @@ std::string validation_table(const Validation& v, bool verbose) {
       if (s.count == 0) continue;
       fmt::format_to(add, "{:22} {:32} {:4}  {}\n", p.name, w.sentence, s.count, score_cells(s));
     }
+  if (std::any_of(v.rows.begin(), v.rows.end(),
+                  [](const ValidatedRow& r) { return r.one_step_pct.has_value(); }))
+    out += calibrated_note(v);
   fmt::format_to(add, "\n{:8} {:4}   {:32}{:32}{}\n", "source", "rows",
                  "shipped: mean median bias worst", "source left out", "after its other rows");
   for (const std::string& g : groups(v)) {

@@ -4,7 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "sim/config/scenario.h"
+#include "sim/cost/assumptions.h"
 #include "sim/study/diagnose.h"
 #include "sim/study/step_model.h"
 
@@ -113,6 +116,45 @@ TEST(Score, OfFourErrors) {
   EXPECT_EQ(score({}).count, 0u);
 }
 
+// Of means of several errors: the bias has the signs, the mean has not.
+TEST(Score, OfMeansOfErrors) {
+  const Score s = score({-1, 3}, {2, 3});
+  EXPECT_DOUBLE_EQ(s.bias_pct, 1);
+  EXPECT_DOUBLE_EQ(s.mean_abs_pct, 2.5);
+  EXPECT_DOUBLE_EQ(s.worst_pct, 3);
+}
+
+// The same program measured at 1.0 and 1.1 s. Calibrated by the other, the first is predicted 10 % too
+// slow and the second 1/1.1 - 1 = -9.09 %: on average +.45 %, 9.55 % without signs.
+TEST(Validate, OneCalibratedStepHasASign) {
+  const std::string row = ",H100,8,PyTorch FSDP1,llama-3.2-1b,2048,1,full_shard,none,";
+  const CsvTable table = parse_csv(
+      "id,gpu,n_gpus,framework,model,seq_len,micro_batch,strategy,act_ckpt,step_time_s\n"
+      "mine-1" +
+          row + "1.0\nmine-2" + row + "1.1\n",
+      "own.csv");
+  const Validation v = validate_training(table, ValidationSplit::shipped(), {});
+  ASSERT_EQ(v.rows.size(), 2u);
+  EXPECT_EQ(v.rows[0].left_out, "") << "the model is known by its name";
+  EXPECT_NEAR(v.rows[0].one_step_pct.value(), 10, 1e-6);
+  EXPECT_NEAR(v.rows[1].one_step_pct.value(), -9.0909, 1e-3);
+  EXPECT_NEAR(v.rows[1].one_step_abs_pct.value(), 9.0909, 1e-3);
+}
+
+// A row without a date is of the newest software, as a scenario that names none is.
+TEST(MeasuredScenario, WithoutADate) {
+  MeasuredRow r = torchtitan();
+  r.date = "";
+  const ExpressedRow undated = express(r);
+  const Scenario s = parse_scenario(undated.yaml, "x");
+  EXPECT_EQ(s.training.software, 0);
+  EXPECT_EQ(s.training.attention_backend, AttentionBackend::cudnn);
+  EXPECT_EQ(s.model.norm, NormForm::fused);
+  EXPECT_TRUE(s.training.wrap.head);
+  EXPECT_TRUE(std::any_of(undated.assumed.begin(), undated.assumed.end(),
+                          [](const std::string& a) { return a.starts_with("no version_date"); }));
+}
+
 TEST(ValidationSplit, BySourceAndModelAndByNamedContradictions) {
   const ValidationSplit split = ValidationSplit::shipped();
   const auto role = [&](std::string id, std::string model) {
@@ -157,7 +199,33 @@ TEST(Diagnose, FindsTheBandwidthThatMadeATime) {
   EXPECT_LT(network->low, 20);
   EXPECT_GT(network->high, 20);
   EXPECT_EQ(d.explanations.front().what, Explains::network) << "it binds";
+  EXPECT_EQ(d.binds, "bus bandwidth between nodes");
+  for (const Explanation& e : d.explanations) {
+    EXPECT_NE(e.found, e.binds.empty()) << e.name;
+    EXPECT_EQ(e.found, e.why_not.empty()) << e.name;
+  }
   EXPECT_THROW(diagnose({}, .04, 1), Error);
+}
+
+// At 318 GB/s the kernels bind; at the twentieth of it that made this time the network does.
+TEST(Diagnose, WhatBindsIsToldOfTheStepThatWasMeasured) {
+  const Scenario s = parse_scenario(
+      "shardsim: 1\nmodel: {preset: llama-3.2-1b}\ncluster: {preset: dgx-h100, nodes: 2}\n"
+      "training: {strategy: fsdp2, seq_len: 4096, "
+      "precision: {storage: fp32, compute: bf16, reduce: fp32}}\n",
+      "fast.yaml");
+  Cluster slow = s.cluster;
+  slow.inter.given = slow.rail.given = true;
+  slow.inter.bus_gbps /= 20;
+  slow.rail.bus_gbps /= 20;
+  const double seconds = StepModel(s).seconds(own_calibration(s), slow);
+  const Diagnosis d = diagnose({{"slow", s, seconds}}, .04, 1);
+  EXPECT_EQ(d.binds, "speed of all kernels");
+  for (const Explanation& e : d.explanations)
+    if (e.what == Explains::network) {
+      EXPECT_NEAR(e.value, 318.0 / 20, .2);
+      EXPECT_EQ(e.binds, "bus bandwidth between nodes");
+    }
 }
 
 }  // namespace
