@@ -12,6 +12,9 @@
 #include "sim/study/calibrate.h"
 #include "sim/study/calibrate_links.h"
 #include "sim/study/calibrate_steps.h"
+#include "sim/study/measured_row.h"
+#include "sim/study/nccl_output.h"
+#include "sim/study/published_gpu.h"
 
 namespace shardsim {
 namespace {
@@ -40,9 +43,9 @@ CalibrationFile calibrated(const CsvTable& table, const CalibrateCommand& comman
   }
   if (is_training_table(table)) {
     refuse("--system", command.system, "constants are of a GPU");
-    return calibrate_steps(
-        table, options,
-        command.split.empty() ? ValidationSplit::shipped() : ValidationSplit::load(command.split));
+    std::optional<ValidationSplit> split;
+    if (!command.split.empty()) split = ValidationSplit::load(command.split);
+    return calibrate_steps(table, options, split);
   }
   if (is_nccl_table(table)) {
     refuse("--gpu", command.gpu, "links are of a system");
@@ -52,10 +55,12 @@ CalibrationFile calibrated(const CsvTable& table, const CalibrateCommand& comman
     if (!options.name.empty()) file.name = options.name;
     return file;
   }
-  throw Error("no constants can be fitted on a table of this kind", {table.file, 1, 0},
-              "kernels have the columns kind, gpu, dtype, M, N, K, shape, time_us; nccl-tests "
-              "gpu, system, nodes, gpus, collective, bytes, time_us; measured steps id, gpu, "
-              "n_gpus, model, seq_len, micro_batch, strategy, ...");
+  throw Error(
+      "no constants can be fitted on a table of this kind", {table.file, 1, 0},
+      "kernels have the columns kind, gpu, dtype, M, N, K, shape, time_us; nccl-tests "
+      "gpu, system, nodes, gpus, collective, bytes, time_us, or are its own output; measured "
+      "steps " +
+          training_columns());
 }
 
 int calibrate(const CalibrateCommand& command, const Context& context) {
@@ -65,14 +70,17 @@ int calibrate(const CalibrateCommand& command, const Context& context) {
   if (!is_date(options.date))
     throw Error(fmt::format("--date: expected a day as 2026-11-30, got '{}'", options.date));
   options.gpu = command.gpu;
-  if (!command.gpu.empty() && !find_gpu(command.gpu)) {
+  if (const std::optional<PublishedGpu> known = published_gpu(command.gpu))
+    options.gpu = known->gpu;
+  else if (!command.gpu.empty()) {
     std::vector<std::string_view> names;
     for (const GpuEntry& entry : gpu_catalogue()) names.push_back(entry.name);
     throw Error(fmt::format("--gpu: there is no GPU '{}'", command.gpu), {},
                 spelling_hint(command.gpu, names, "GPUs"));
   }
   options.name = command.name;
-  const CsvTable table = load_csv(command.table);
+  const CsvTable table =
+      is_nccl_output(command.table) ? table_of_nccl_output(command.table) : load_csv(command.table);
   const CalibrationFile file = calibrated(table, command, std::move(options));
   const std::string text = calibration_yaml(file);
   if (command.output.empty())
@@ -89,7 +97,10 @@ void add_calibrate(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand(
       "calibrate", "Fits constants of a GPU or of links to a table of measurements");
   command
-      ->add_option("table", options->table, "A table (CSV): kernels, nccl-tests or measured steps")
+      ->add_option(
+          "table", options->table,
+          "A table (CSV): kernels, nccl-tests or measured steps; or what nccl-tests prints or "
+          "writes with -J")
       ->required();
   command->add_option("--gpu", options->gpu, "The GPU whose rows are used (default: the only one)");
   command->add_option("--system", options->system,
@@ -97,7 +108,7 @@ void add_calibrate(CLI::App& app, Context& context) {
   command
       ->add_option(
           "--split", options->split,
-          "Which sources are fitted (YAML; default: of kernels all, of steps the shipped one)")
+          "Which sources are fitted (YAML; default: all, but of published steps the shipped one)")
       ->type_name("FILE");
   command->add_option("--name", options->name, "Name of the calibration");
   command->add_option("--date", options->date, "Its day, 2026-11-30 (default: today)");
@@ -106,6 +117,7 @@ void add_calibrate(CLI::App& app, Context& context) {
   command->footer(
       "Examples:\n"
       "  shardsim calibrate kernels.csv --gpu h100-sxm5-80gb -o h100-kernel.yaml\n"
+      "  shardsim calibrate all_gather.txt -o links.yaml\n"
       "  shardsim calibrate nccl_tests.csv --system 'AWS p5.48xlarge' -o links.yaml\n"
       "  shardsim calibrate measured_training.csv --gpu a100-sxm4-80gb -o a100.yaml");
   command->callback([options, &context] {

@@ -50,8 +50,7 @@ int validate(const ValidateCommand& options, const Context& context) {
   if (is_collective_table(table)) return report_collectives(table, context);
   if (!is_training_table(table))
     throw Error("this is no table of measurements that is known", {table.file, 1, 0},
-                "a table of steps has the columns id, gpu, n_gpus, framework, model, seq_len, "
-                "micro_batch, strategy, act_ckpt and tokens_per_s_per_gpu or step_time_s");
+                "a table of steps has the columns " + training_columns());
   if (!options.show.empty()) {
     write_output(context, scenario_of(table, options.show));
     return kOk;

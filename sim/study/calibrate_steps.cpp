@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
@@ -14,21 +15,54 @@
 namespace shardsim {
 namespace {
 
+constexpr double kAsBefore = .95;  // of the prior's spread, which is then all that is left
+
 bool is_fitted(const ValidatedRow& row) {
   return row.left_out.empty() && row.part.role == RowRole::fit && row.fitted_s;
+}
+
+ValidationSplit split_of(const CsvTable& table, const std::optional<ValidationSplit>& given) {
+  if (given) return *given;
+  ValidationSplit split = ValidationSplit::shipped();
+  const std::vector<MeasuredRow> rows = measured_rows(table);
+  if (std::none_of(rows.begin(), rows.end(), [&](const MeasuredRow& row) {
+        return split.part_of(row).role != RowRole::unlisted;
+      }))
+    split.fit_unlisted();
+  return split;
+}
+
+// Why nothing was fitted, and what to do.
+std::string hint_of(const Validation& v) {
+  std::set<std::string> others;  // sources that were simulated
+  for (const ValidatedRow& row : v.rows)
+    if (row.left_out.empty())
+      others.insert(fmt::format("{} ({})", row.group, name_of(row.part.role)));
+  if (!others.empty())
+    return fmt::format(
+        "only sources of role fit are: it has {}; give a --split FILE that lists "
+        "them, {{group: NAME, role: fit}}",
+        fmt::join(others, ", "));
+  for (const ValidatedRow& row : v.rows)
+    if (!row.left_out.empty()) return fmt::format("line {}: {}", row.row.line, row.left_out);
+  return "it has no rows";
+}
+
+// The rows say no more than was known before them.
+bool hardly_fitted(const FittedConstant& f) {
+  return four_digits(f.value) == four_digits(f.prior) ||
+         f.error_pct >= kAsBefore * 100 * f.constant.sigma;
 }
 
 }  // namespace
 
 CalibrationFile calibrate_steps(const CsvTable& table, const CalibrateOptions& options,
-                                const ValidationSplit& split) {
-  const Validation v = validate_training(table, split, {.leave_one_out = false});
+                                const std::optional<ValidationSplit>& split) {
+  const Validation v = validate_training(table, split_of(table, split), {.leave_one_out = false});
   std::set<std::string> gpus;
   std::map<std::string, std::vector<double>> errors;  // of the GPU's rows, by group
-  std::string reason;
   int64_t rows = 0;
   for (const ValidatedRow& row : v.rows) {
-    if (!row.left_out.empty()) reason = fmt::format("line {}: {}", row.row.line, row.left_out);
     if (!is_fitted(row) || (!options.gpu.empty() && row.gpu != options.gpu)) continue;
     gpus.insert(row.gpu);
     errors[row.group].push_back(row.fitted_pct());
@@ -37,24 +71,27 @@ CalibrationFile calibrate_steps(const CsvTable& table, const CalibrateOptions& o
   if (gpus.empty())
     throw Error(options.gpu.empty() ? "no row of the table can be fitted"
                                     : fmt::format("no row of {} can be fitted", options.gpu),
-                {table.file}, reason);
+                {table.file}, hint_of(v));
   if (gpus.size() > 1)
     throw Error(
         fmt::format("the table has rows of {} GPUs: {}", gpus.size(), fmt::join(gpus, ", ")),
         {table.file}, "name one of them with --gpu");
   if (rows < 2)
-    throw Error("only one row can be fitted: constants need two and more", {table.file}, reason);
+    throw Error("only one row can be fitted: constants need two and more", {table.file},
+                hint_of(v));
   CalibrationFile file;
   file.gpu = *gpus.begin();
   const CalibrationFile* shipped = calibration_for(file.gpu);
   const Calibration prior = calibration_of(find_gpu(file.gpu).value());
   Calibration c = shipped != nullptr ? *shipped->sustained : prior;
-  if (shipped != nullptr) file.from = shipped->from;
+  if (shipped != nullptr)
+    for (const auto& [name, from] : shipped->from)
+      file.from[name] = fmt::format("shipped {}: {}", shipped->name, from);
   for (const FittedConstant& f : v.constants) {
     if (!f.constant.gpu.empty() && f.constant.gpu != file.gpu) continue;
     for (const ConstantInfo& info : calibration_constants()) {
       if (info.name != f.constant.name || f.prior <= 0) continue;
-      if (four_digits(f.value) == four_digits(f.prior)) continue;  // no row says anything about it
+      if (hardly_fitted(f)) continue;
       c.*info.member = four_digits(prior.*info.member * f.value / f.prior);
       file.from[f.constant.name] =
           fmt::format("fitted on {} measured steps, within {:.1f} %", rows, f.error_pct);

@@ -97,7 +97,9 @@ std::optional<Where> where_of(const CollectiveSources& sources, ValidatedCollect
     }
   std::optional<Cluster> cluster = find_system(preset);
   if (!cluster) {
-    v.left_out = "no system of the catalogue stands for " + v.system;
+    v.left_out = fmt::format(
+        "no system of the catalogue stands for {}: write a name of `shardsim list clusters`",
+        v.system);
     return std::nullopt;
   }
   const int64_t node = cluster->gpus_per_node;

@@ -82,7 +82,7 @@ RowPart ValidationSplit::part_of(const MeasuredRow& row) const {
         std::find(s.models.begin(), s.models.end(), row.model) != s.models.end())
       return s.part;
   }
-  return {};
+  return fits_unlisted_ ? RowPart{RowRole::fit, ""} : RowPart{};
 }
 
 std::vector<FitConstant> ValidationSplit::constants(const std::vector<std::string>& gpus) const {

@@ -34,6 +34,8 @@ class ValidationSplit {
   static ValidationSplit shipped();
 
   RowPart part_of(const MeasuredRow& row) const;
+  // Rows that no entry names are fitted: a user's own table.
+  void fit_unlisted() { fits_unlisted_ = true; }
   // One for each constant and each of these GPUs where a constant is of one GPU.
   std::vector<FitConstant> constants(const std::vector<std::string>& gpus) const;
   const FitOptions& noise() const { return noise_; }
@@ -54,6 +56,7 @@ class ValidationSplit {
     double sigma = .1;
   };
   FitOptions noise_;
+  bool fits_unlisted_ = false;
   std::vector<Source> sources_;
   std::vector<Rows> contradictory_;
   std::vector<Constant> constants_;

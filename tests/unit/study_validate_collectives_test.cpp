@@ -51,7 +51,9 @@ TEST(ValidateCollectives, RowsAndReasons) {
   // A rack is one node of 72, whatever its trays are called.
   EXPECT_EQ(v.rows[3].nodes, 2);
   EXPECT_EQ(v.rows[4].left_out, "an algorithm was forced");
-  EXPECT_EQ(v.rows[5].left_out, "no system of the catalogue stands for 8xMI300X");
+  EXPECT_EQ(
+      v.rows[5].left_out,
+      "no system of the catalogue stands for 8xMI300X: write a name of `shardsim list clusters`");
   EXPECT_EQ(v.rows[6].left_out, "alltoall is not priced");
   EXPECT_EQ(v.rows[7].left_out, "8 GPUs on 3 nodes of 8 are not laid out evenly");
   ASSERT_EQ(v.groups.size(), 4u);
@@ -75,7 +77,9 @@ TEST(ValidateCollectives, Written) {
   const CollectiveValidation v = validated();
   const std::string table = collective_validation_table(v, true);
   EXPECT_EQ(table.substr(0, table.find('\n')), "8 rows of collectives: 4 predicted, 4 left out");
-  EXPECT_NE(table.find("no system of the catalogue stands for 8xMI300X"), std::string::npos);
+  EXPECT_NE(table.find("no system of the catalogue stands for 8xMI300X: write a name of `shardsim "
+                       "list clusters`"),
+            std::string::npos);
   const auto j = nlohmann::json::parse(collective_validation_json(v));
   EXPECT_EQ(j["rows"].size(), 8u);
   EXPECT_EQ(j["totals"]["count"], 4);
