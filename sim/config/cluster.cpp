@@ -75,12 +75,20 @@ Gpu read_gpu(const Value& value) {
   return gpu;
 }
 
+// Of a link: it is quoted in bits here, in bytes there, so a number alone could be either.
+double link_rate(const Value& value, const std::string& hint) {
+  if (value.is_scalar() && parse_decimal(value.word()).value > 0)
+    value.fail_expected("a rate with its unit",
+                        fmt::format("{0} Gb/s are bits, {0} GB/s bytes", value.word()));
+  return value.quantity(Dimension::rate, kLeastGbps, kMostGbps, hint);
+}
+
 Link read_link(const Value& value) {
   const Map map(value, {"alpha", "bus"});
   return {map.at("alpha", "latency of one step of a ring, such as 5 us")
               .quantity(Dimension::time, 0, kMostAlphaUs),
-          map.at("bus", "bus bandwidth of a GPU, such as 354 GB/s")
-              .quantity(Dimension::rate, kLeastGbps, kMostGbps),
+          link_rate(map.at("bus", "bus bandwidth of a GPU, such as 354 GB/s"),
+                    "bus bandwidth of a GPU, such as 354 GB/s"),
           true};
 }
 
@@ -102,8 +110,8 @@ void read_nics(const Value& value, Cluster& cluster) {
   const Map map(value, {"count", "rate", "latency", "path"});
   Network& n = cluster.network;
   n.nics = static_cast<int>(map.at("count", "NICs of a node").whole(1, kMostNics));
-  n.nic_gbps = map.at("rate", "line rate of one NIC, such as 400 Gb/s")
-                   .quantity(Dimension::rate, kLeastGbps, kMostGbps);
+  constexpr const char* kRate = "line rate of one NIC, such as 400 Gb/s";
+  n.nic_gbps = link_rate(map.at("rate", kRate), kRate);
   if (const std::optional<Value> v = map.find("latency"))
     n.nic_latency_us = n.plugin_latency_us = v->quantity(Dimension::time, 0, kMostAlphaUs);
   if (const std::optional<Value> v = map.find("path"))

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <utility>
 
 #include "sim/base/quantity.h"
 #include "sim/report/step_report.h"
@@ -93,11 +94,19 @@ void times(Lines& out, const StepReport& r) {
     out.add("  interference   {:.1f} % of the step ({}) is what sharing adds to compute; {}",
             percent(s.slowed, s.length()), duration(s.slowed), main_interference(r));
   if (!r.priced_with.empty()) {
-    std::string what;
-    for (const PricedWith& p : r.priced_with)
-      what += fmt::format("{}{} {}{}", what.empty() ? "" : ", ", p.what, p.value,
-                          p.assumed ? " (assumed)" : "");
-    out.add("  priced with    {}", what);
+    constexpr size_t kWidth = 95;
+    std::string line;
+    const char* head = "priced with";
+    for (const PricedWith& p : r.priced_with) {
+      const std::string part =
+          fmt::format("{} {}{}", p.what, p.value, p.assumed ? " (assumed)" : "");
+      if (!line.empty() && line.size() + part.size() > kWidth) {
+        out.add("  {:<15}{},", std::exchange(head, ""), line);
+        line.clear();
+      }
+      line += (line.empty() ? "" : ", ") + part;
+    }
+    out.add("  {:<15}{}", head, line);
   }
   if (r.run.scale_tax > 1)
     out.add("  scale tax      {:.1f} % ({}) for {} ranks: stragglers and contention, as published",

@@ -3,8 +3,10 @@
 #include "sim/cost/assumptions.h"
 #include "sim/cost/stragglers.h"
 #include "sim/model/program.h"
+#include "sim/plan/attention.h"
 #include "sim/study/link_report.h"
 #include "sim/study/memory_snapshot.h"
+#include "sim/study/priced_form.h"
 
 namespace shardsim {
 
@@ -93,7 +95,7 @@ StepReport run_report(const Scenario& scenario, const Simulation& s) {
   run.world = t.mesh.world();
   const bool decoder = takes_tokens(scenario.model.family);
   run.tokens_per_step = t.micro_batch * t.grad_accum * t.forwards * (decoder ? t.seq_len : 1);
-  const DType compute = t.precision.autocast.value_or(compute_dtype(t.precision));
+  const DType compute = product_dtype(t.precision);
   run.peak_tflops = peak_tflops(scenario.cluster.gpu, compute);
   run.compute_dtype = name_of(compute);
   run.scale_tax = scale_tax_of(scenario, effective_calibration(scenario));
@@ -104,8 +106,9 @@ StepReport run_report(const Scenario& scenario, const Simulation& s) {
         static_cast<double>(f.all) / static_cast<double>(f.all - f.recomputed);
   StepReport report = make_step_report(std::move(run), std::move(model),
                                        group_rows(s.model, s.plan, t), s.schedule, s.trace);
-  add_links(scenario, s, report);
   report.priced_with = priced_with(scenario);
+  add_form(scenario, report);
+  add_links(scenario, s, report);
   if (scenario.options.memory == MemoryLevel::blocks)
     report.memory.free_blocks = free_at_peak(scenario, s, 8).largest;
   return report;

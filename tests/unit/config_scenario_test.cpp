@@ -38,7 +38,7 @@ cluster:
   gpus_per_node: 4
   price_per_gpu_hour: 2.5
   gpu: {preset: h100-sxm5-80gb, memory: 40 GiB, memory_bandwidth: 2 TB/s}
-  links: {inter: {alpha: 0.01 ms, bus: 400 Gb/s}, rail: {alpha: 9 us, bus: 40}}
+  links: {inter: {alpha: 0.01 ms, bus: 400 Gb/s}, rail: {alpha: 9 us, bus: 40 GB/s}}
 training:
   pytorch: 2.15
   nccl_backend: default
