@@ -27,16 +27,16 @@ HostPasses optimizer_passes(const Optimizer& o) {
   const bool l2 = o.name != Optimizer::Name::adamw && o.weight_decay > 0;
   if (o.name == Optimizer::Name::sgd) {
     if (fused) return {o.momentum ? 5 : 3, 0, 0};
-    HostPasses p{3, 0, 1};                              // param.add_(grad)
-    if (o.momentum) p.accesses += 5, p.operators += 2;  // buf.mul_().add_(grad)
-    if (l2) p.accesses += 3, p.fresh += 1, p.operators += 1;
+    HostPasses p{3, 0, 1};             // param.add_(grad)
+    if (o.momentum) p.add({5, 0, 2});  // buf.mul_().add_(grad)
+    if (l2) p.add({3, 1, 1});          // grad.add(param)
     return p;
   }
   if (fused) return {o.amsgrad ? 9 : 7, 0, 0};
   HostPasses p{19, 2, 8};  // the step counter, and lerp_ to addcdiv_
-  if (o.name == Optimizer::Name::adamw) p.accesses += 2, p.operators += 1;  // param.mul_()
-  if (l2) p.accesses += 3, p.fresh += 1, p.operators += 1;                  // grad.add(param)
-  if (o.amsgrad) p.accesses += 3, p.operators += 1;                         // maximum
+  if (o.name == Optimizer::Name::adamw) p.add({2, 0, 1});  // param.mul_()
+  if (l2) p.add({3, 1, 1});                                // grad.add(param)
+  if (o.amsgrad) p.add({3, 0, 1});                         // maximum
   return p;
 }
 

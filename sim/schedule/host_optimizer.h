@@ -24,6 +24,12 @@ struct HostPasses {
   int accesses = 0;   // of each element
   int fresh = 0;      // tensors of this size that they make
   int operators = 0;  // calls
+
+  void add(const HostPasses& more) {
+    accesses += more.accesses;
+    fresh += more.fresh;
+    operators += more.operators;
+  }
 };
 
 // A fill and a norm take as long as two accesses of each element, as a product with a number does.
