@@ -108,6 +108,10 @@ void add_diagnose(CLI::App& app, Context& context) {
   command->add_option("-j", options->threads, "Threads (default: all cores)")
       ->check(CLI::Range(1, 1024));
   add_output_options(*command, context);
+  command->footer(
+      "Examples:\n"
+      "  shardsim diagnose scenarios/llama3-8b-fsdp2-h100x8.yaml --measured '1.3 s'\n"
+      "  shardsim diagnose own.csv --rows mine --uncertainty 5");
   command->callback([options, &context] {
     context.run = [options, &context] { return diagnose(*options, context); };
   });

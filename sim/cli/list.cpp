@@ -92,6 +92,14 @@ Table calibrations() {
   return table;
 }
 
+std::string calibration_text(const std::string& name) {
+  if (const CalibrationFile* file = find_calibration(name)) return calibration_yaml(*file);
+  std::vector<std::string_view> names;
+  for (const CalibrationFile& c : shipped_calibrations()) names.push_back(c.name);
+  throw Error(fmt::format("there is no calibration '{}'", name), {},
+              spelling_hint(name, names, "calibrations"));
+}
+
 Table strategies() {
   Table table({{"name", "name"}, {"pytorch", "PyTorch"}, {"description", "what it is"}});
   table.add({"fsdp2", "2.7, 2.15",
@@ -121,18 +129,25 @@ Table strategies() {
 
 void add_list(CLI::App& app, Context& context) {
   auto what = std::make_shared<std::string>();
+  auto name = std::make_shared<std::string>();
   CLI::App* command = app.add_subcommand(
       "list", "Lists the models, GPUs, clusters, strategies or calibrations to choose from");
   command->add_option("what", *what, "models, gpus, clusters, strategies or calibrations")
       ->required();
+  command->add_option("name", *name, "Of a calibration, whose file is printed");
   add_output_options(*command, context);
   command->footer(
       "Examples:\n"
       "  shardsim list models\n"
+      "  shardsim list calibrations h100-sxm5-80gb\n"
       "  shardsim list gpus --format csv -o gpus.csv");
-  command->callback([what, &context] {
-    context.run = [what, &context] {
-      if (*what == "models")
+  command->callback([what, name, &context] {
+    context.run = [what, name, &context] {
+      if (!name->empty() && *what != "calibrations")
+        throw Error(fmt::format("list {} takes no name, got '{}'", *what, *name));
+      if (!name->empty())
+        write_output(context, calibration_text(*name));
+      else if (*what == "models")
         write_output(context, models().in(context.format));
       else if (*what == "gpus")
         write_output(context, gpus().in(context.format));

@@ -1,6 +1,7 @@
 // `shardsim validate`: predictions against published or own measurements.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "sim/base/error.h"
@@ -63,7 +64,11 @@ int validate(const ValidateCommand& options, const Context& context) {
   const Validation v = validate_training(table, split, o);
   if (!options.learn.empty()) write_file(context, options.learn, learn_factors(v, split).yaml());
   write_output(context, written(v, options, context.format));
-  return kOk;
+  const bool played = std::any_of(v.rows.begin(), v.rows.end(),
+                                  [](const ValidatedRow& r) { return r.left_out.empty(); });
+  if (played || v.rows.empty()) return kOk;
+  fmt::print(stderr, "error: no row of {} can be simulated; the table says why\n", options.file);
+  return kCheckFailed;
 }
 
 }  // namespace
@@ -83,6 +88,13 @@ void add_validate(CLI::App& app, Context& context) {
   command->add_option("-j", options->threads, "Threads (default: all cores)")
       ->check(CLI::Range(1, 1024));
   add_output_options(*command, context);
+  command->footer(
+      "The table may be of steps, of kernels or of nccl-tests; scenarios/README.md, Calibrations, "
+      "has\n"
+      "the columns. Exit code 2: no row of it can be simulated. Examples:\n"
+      "  shardsim validate tests/validation/steps.csv\n"
+      "  shardsim validate own.csv --no-fit --verbose\n"
+      "  shardsim validate own.csv --scenario mine-1 > mine-1.yaml");
   command->callback([options, &context] {
     context.run = [options, &context] { return validate(*options, context); };
   });

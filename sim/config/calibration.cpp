@@ -32,6 +32,22 @@ std::string gpu_of(const Value& value) {
   value.fail_expected("the name of a GPU", spelling_hint(value.word(), names, "GPUs"));
 }
 
+// The shipped calibration of that name, of the same GPU.
+const CalibrationFile& base_of(const Value& value, const std::string& gpu) {
+  const std::string name = value.text("a calibration of level sustained");
+  const CalibrationFile* base = find_calibration(name);
+  if (base == nullptr || !base->sustained) {
+    std::vector<std::string_view> names;
+    for (const CalibrationFile& shipped : shipped_calibrations())
+      if (shipped.sustained) names.push_back(shipped.name);
+    value.fail_expected("the name of a shipped calibration of level sustained",
+                        spelling_hint(name, names, "calibrations"));
+  }
+  if (base->gpu != gpu)
+    value.fail(fmt::format("{} is of the GPU {}, this file of {}", name, base->gpu, gpu));
+  return *base;
+}
+
 template <class Infos>
 std::vector<std::string_view> names_of(const Infos& infos) {
   std::vector<std::string_view> names;
@@ -150,8 +166,8 @@ CalibrationFile parse_calibration(std::string_view text, const std::string& file
   constexpr std::string_view kBegin = "a calibration begins with 'calibration: 1'";
   if (!root.is_map())
     root.fail("this is no calibration: expected keys and values", std::string(kBegin));
-  const Map map(root, {"calibration", "name", "gpu", "date", "level", "constants", "attention",
-                       "links", "data"});
+  const Map map(root, {"calibration", "name", "gpu", "date", "level", "base", "constants",
+                       "attention", "links", "data"});
   const Value version = map.at("calibration", kBegin);
   if (!version.is_word("1")) version.fail_expected("1, the only version of calibrations there is");
   CalibrationFile out;
@@ -164,7 +180,7 @@ CalibrationFile parse_calibration(std::string_view text, const std::string& file
                                           {"kernel", Level::kernel},
                                           {"links", Level::links}});
   if (level == Level::links) {
-    for (const std::string_view key : {"gpu", "constants", "attention"})
+    for (const std::string_view key : {"gpu", "base", "constants", "attention"})
       if (map.has(key)) map.fail_key(key, "level links has no such key");
     read_links(map.at("links"), out);
     return out;
@@ -174,11 +190,18 @@ CalibrationFile parse_calibration(std::string_view text, const std::string& file
   const std::optional<Value> constants = map.find("constants"), attention = map.find("attention");
   if (level == Level::sustained) {
     Calibration c = calibration_of(*find_gpu(out.gpu));
+    if (const std::optional<Value> v = map.find("base")) {
+      const CalibrationFile& base = base_of(*v, out.gpu);
+      c = *base.sustained;
+      for (const auto& [name, from] : base.from)
+        out.from[name] = fmt::format("shipped {}: {}", base.name, from);
+    }
     c.name = out.name;
     if (constants) read_constants(*constants, calibration_constants(), c, out);
     if (attention) read_rates(*attention, c);
     out.sustained = std::move(c);
   } else {
+    if (map.has("base")) map.fail_key("base", "only level sustained has this key");
     KernelCalibration c;
     c.name = out.name;
     if (constants) read_constants(*constants, kernel_constants(), c, out);

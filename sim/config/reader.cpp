@@ -98,6 +98,11 @@ double Value::decimal(double low, double high, std::string_view hint) const {
   if (!is_scalar()) fail_expected(expected, hint);
   if (node().quoted) fail_expected(expected, hint, "is text because of its quotes");
   const Parsed<double> parsed = parse_decimal(node().text);
+  if (!parsed.ok() && node().text.ends_with('%')) {
+    const std::string part = node().text.substr(0, node().text.find_last_not_of(" %") + 1);
+    if (const Parsed<double> percent = parse_decimal(part); percent.ok())
+      fail_expected(expected, fmt::format("a fraction: {:g} for {} %", percent.value / 100, part));
+  }
   if (!parsed.ok())
     fail_expected(expected, hint, parsed.problem == "is not a number" ? "" : parsed.problem);
   if (parsed.value < low || parsed.value > high) fail_expected(expected, hint);

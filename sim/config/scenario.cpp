@@ -18,6 +18,18 @@ namespace {
 
 constexpr int64_t kMostSteps = 64;
 
+// One file of sweeps, or several: -J writes one for each program.
+NcclTable read_sweeps(const Value& value, const std::string& file) {
+  if (!value.is_list()) return load_nccl_tests(find_beside(value, file));
+  NcclTable all;
+  for (const Value& item : value.list("files of nccl-tests' output", 1)) {
+    NcclTable one = load_nccl_tests(find_beside(item, file));
+    all.file += (all.file.empty() ? "" : ", ") + one.file;
+    for (NcclSweep& s : one.sweeps) all.sweeps.push_back(std::move(s));
+  }
+  return all;
+}
+
 void read_collectives(const Map& map, CollectiveModel& model, const std::string& file) {
   using Backend = CollectiveModel::Backend;
   if (const std::optional<Value> v = map.find("collectives"))
@@ -33,8 +45,7 @@ void read_collectives(const Map& map, CollectiveModel& model, const std::string&
   if (const std::optional<Value> v = map.find("nccl_table")) {
     if (model.backend != Backend::automatic && model.backend != Backend::table)
       v->fail("only collectives auto and table look a time up");
-    const std::string path = find_beside(*v, file);
-    model.table = std::make_shared<const NcclTable>(load_nccl_tests(path));
+    model.table = std::make_shared<const NcclTable>(read_sweeps(*v, file));
   } else if (model.backend == Backend::table) {
     map.fail_key("collectives", "the key 'nccl_table' is missing",
                  "the output of nccl-tests, as text or as JSON of -J");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 #include <string>
@@ -13,6 +14,18 @@
 
 namespace shardsim {
 namespace {
+
+// "a/x.json, b/y.json" as "x.json, y.json".
+std::string file_names(const std::string& paths) {
+  std::string out;
+  for (size_t at = 0; at < paths.size();) {
+    const size_t end = std::min(paths.find(", ", at), paths.size());
+    out += (out.empty() ? "" : ", ") +
+           std::filesystem::path(paths.substr(at, end - at)).filename().string();
+    at = end + 2;
+  }
+  return out;
+}
 
 // What the user's sweeps priced, and what not.
 class TableUse {
@@ -32,7 +45,7 @@ class TableUse {
 
   void tell(const NcclTable& table, StepReport& report) const {
     if (all_ == 0) return;
-    const std::string file = std::filesystem::path(table.file).filename().string();
+    const std::string file = file_names(table.file);
     report.priced_with.push_back(
         {"collectives", fmt::format("{} of {} from {}", priced_, all_, file), false});
     if (priced_ == 0)

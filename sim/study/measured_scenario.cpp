@@ -37,6 +37,10 @@ std::string letters_of(std::string_view name) {
   return out;
 }
 
+constexpr std::string_view kFrameworks =
+    "torchtitan, Composer, fms-fsdp, torchtune, DeepSpeed, or PyTorch with FSDP2, FSDP1 or DDP";
+constexpr std::string_view kStrategies =
+    "full_shard, grad_op, hsdp, ddp, zero1, zero2, zero3, none";
 constexpr int kNewest = 999912;  // of a row without a date
 constexpr double kMostCounted = 1e9;
 constexpr std::string_view kTorchtitanH100 = "h100-sxm5-96gb";  // that its benchmarks ran on
@@ -218,7 +222,7 @@ class Writer {
              has(f, "torchtune") || has(f, "PyTorch FSDP"))
       plain();
     else
-      return leave_out(fmt::format("framework '{}' is none that is known", f));
+      return leave_out(fmt::format("framework '{}' is none that is known: {}", f, kFrameworks));
     if (out_.left_out.empty() && r_.tier != "A" && !r_.tier.empty())
       assume(fmt::format("tier {}: its source leaves up to {} things unsaid", r_.tier,
                          r_.tier == "B" ? "two" : "many"));
@@ -315,7 +319,8 @@ class Writer {
       mode = selective;
       assume(fmt::format("checkpointing is {}", selective));
     } else {
-      return leave_out(fmt::format("checkpointing '{}' is none that is known", c));
+      return leave_out(fmt::format(
+          "checkpointing '{}' is none of none, full, selective (op), every 2nd layer", c));
     }
     if (mode != "none") training("activation_checkpointing", fmt::format("{{mode: {}}}", mode));
   }
@@ -339,7 +344,7 @@ class Writer {
       const bool always = r_.reshard == "true", never = r_.reshard == "false";
       if (r_.strategy == "hsdp") return leave_out("the replicas of hsdp are not stated");
       if (r_.strategy != "full_shard" && r_.strategy != "grad_op")
-        return leave_out(fmt::format("strategy '{}' is none that is known", r_.strategy));
+        return leave_out(fmt::format("strategy '{}' is none of {}", r_.strategy, kStrategies));
       training("wrap",
                late ? "{policy: per_block, embedding: true, head: true}" : "{policy: per_block}");
       const int64_t last = static_cast<int64_t>(*r_.layers) - 1;
@@ -418,7 +423,7 @@ class Writer {
       training("precision", fp32 ? "{storage: fp32}" : "{storage: fp32, autocast: bf16}");
     } else if (s.starts_with("zero")) {
       if (s != "zero1" && s != "zero2" && s != "zero3")
-        return leave_out(fmt::format("strategy '{}' is none that is known", s));
+        return leave_out(fmt::format("strategy '{}' is none of {}", s, kStrategies));
       common(s);
       training("precision", "{storage: fp32}");
     } else if (s == "full_shard" || s == "grad_op") {
@@ -430,7 +435,7 @@ class Writer {
                                  : fmt::format("{{storage: fp32, compute: bf16, reduce: {}}}",
                                                r_.reduce_dtype == "fp32" ? "fp32" : "bf16"));
     } else {
-      return leave_out(fmt::format("strategy '{}' is none that is known", s));
+      return leave_out(fmt::format("strategy '{}' is none of {}", s, kStrategies));
     }
     attention(fp32 ? "efficient" : "fa2");
     checkpointing("none");

@@ -104,6 +104,15 @@ std::string score_cells(const Score& s) {
                      s.bias_pct, s.worst_pct);
 }
 
+std::string left_out_lines(const Validation& v) {
+  std::map<std::string, size_t> reasons;
+  for (const ValidatedRow& r : v.rows)
+    if (!r.left_out.empty()) ++reasons[r.group + ": " + r.left_out];
+  std::string out = reasons.empty() ? "" : "\nleft out\n";
+  for (const auto& [why, n] : reasons) out += fmt::format("{:6} {}\n", n, why);
+  return out;
+}
+
 // What the two lines after a calibration start from, which is not the line of shipped constants.
 std::string calibrated_note(const Validation& v) {
   const bool held = std::any_of(v.rows.begin(), v.rows.end(),
@@ -188,6 +197,7 @@ std::string validation_table(const Validation& v, bool verbose) {
     }
   fmt::format_to(add, "{} rows: {} simulated ({} of tier A), {} left out\n\n", v.rows.size(),
                  played, tier_a, v.rows.size() - played);
+  if (played == 0) return out + left_out_lines(v);
   fmt::format_to(add,
                  "error of the step time, %         rows   mean |e|  median    bias    worst\n");
   for (const Part& p : parts(v))
@@ -241,12 +251,14 @@ std::string validation_table(const Validation& v, bool verbose) {
                        name_of(r.part.role), r.measured_s, r.predicted_s, r.error_pct(),
                        r.fitted_s ? fmt::format("{:+8.1f}", r.fitted_pct()) : "");
   }
-  std::map<std::string, size_t> reasons;
+  std::map<std::string, size_t> assumed;
   for (const ValidatedRow& r : v.rows)
-    if (!r.left_out.empty()) ++reasons[r.group + ": " + r.left_out];
-  if (!reasons.empty()) fmt::format_to(add, "\nleft out\n");
-  for (const auto& [why, n] : reasons) fmt::format_to(add, "{:6} {}\n", n, why);
-  return out;
+    if (r.left_out.empty())
+      for (const std::string& what : r.assumed) ++assumed[what];
+  if (!assumed.empty())
+    fmt::format_to(add, "\nassumed where rows do not say, by how many of them\n");
+  for (const auto& [what, n] : assumed) fmt::format_to(add, "{:6} {}\n", n, what);
+  return out + left_out_lines(v);
 }
 
 std::string validation_csv(const Validation& v) {

@@ -83,11 +83,13 @@ TEST(MeasuredScenario, WhatCannotBeSaidIsLeftOutWithItsReason) {
             "micro_batch 1.5 is no whole number above 0");
   EXPECT_EQ(why([](MeasuredRow& r) { r.gpus = 1e300; }),
             "n_gpus 1e+300 is no whole number above 0");
-  EXPECT_EQ(why([](MeasuredRow& r) { r.strategy = "zero4"; }),
-            "strategy 'zero4' is none that is known");
+  EXPECT_EQ(
+      why([](MeasuredRow& r) { r.strategy = "zero4"; }),
+      "strategy 'zero4' is none of full_shard, grad_op, hsdp, ddp, zero1, zero2, zero3, none");
   EXPECT_EQ(why([](MeasuredRow& r) { r.tokens_per_s.reset(); }), "no rate and no step time");
   EXPECT_EQ(why([](MeasuredRow& r) { r.framework = "JAX"; }),
-            "framework 'JAX' is none that is known");
+            "framework 'JAX' is none that is known: torchtitan, Composer, fms-fsdp, torchtune, "
+            "DeepSpeed, or PyTorch with FSDP2, FSDP1 or DDP");
   EXPECT_EQ(why([](MeasuredRow& r) { r.checkpointing = "5 of 47 layers"; }),
             "checkpointing of 5 of 47 layers is no even choice");
 }
