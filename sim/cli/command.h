@@ -70,6 +70,7 @@ void add_validate(CLI::App& app, Context& context);
 void add_calibrate(CLI::App& app, Context& context);
 void add_diagnose(CLI::App& app, Context& context);
 void add_compare(CLI::App& app, Context& context);
+void add_sweep(CLI::App& app, Context& context);
 void add_replay(CLI::App& app, Context& context);
 
 }  // namespace shardsim

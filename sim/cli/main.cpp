@@ -78,6 +78,7 @@ int run(int argc, char** argv) {
   add_calibrate(app, context);
   add_diagnose(app, context);
   add_compare(app, context);
+  add_sweep(app, context);
   add_replay(app, context);
   try {
     app.parse(argc, argv);

@@ -16,6 +16,7 @@ uint32_t TreeBuilder::scalar(Node::Kind kind, std::string text, bool quoted, int
   const uint32_t id = static_cast<uint32_t>(document_.nodes_.size());
   Node& node = document_.nodes_.emplace_back();
   node.kind = kind;
+  node.file = file_;
   node.quoted = quoted;
   node.line = line;
   node.column = column;
@@ -42,12 +43,20 @@ uint32_t TreeBuilder::open(Node::Kind kind, int line, int column) {
   const uint32_t id = static_cast<uint32_t>(document_.nodes_.size());
   Node& node = document_.nodes_.emplace_back();
   node.kind = kind;
+  node.file = file_;
   node.line = line;
   node.column = column;
   Open& open = open_.emplace_back();
   open.node = id;
   open.is_map = kind == Node::Kind::map;
   return id;
+}
+
+void TreeBuilder::use_file(const std::string& file) {
+  std::vector<std::string>& files = document_.files_;
+  const auto at = std::find(files.begin(), files.end(), file);
+  file_ = static_cast<uint16_t>(at - files.begin());
+  if (at == files.end()) files.push_back(file);
 }
 
 void TreeBuilder::close() {
@@ -78,7 +87,7 @@ void TreeBuilder::place_child(uint32_t id, int line, int column) {
 
 void TreeBuilder::fail(const std::string& what, int line, int column,
                        const std::string& hint) const {
-  throw Error(what, {document_.file_, line, column}, hint);
+  throw Error(what, {file(), line, column}, hint);
 }
 
 namespace {

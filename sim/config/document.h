@@ -22,6 +22,7 @@ inline constexpr int64_t kLargestTree = 300'000;  // nodes, aliases counted in f
 struct Node {
   enum class Kind : uint8_t { null, scalar, list, map } kind = Kind::null;
   bool quoted = false;  // a scalar in quotes or a block scalar is text and nothing else
+  uint16_t file = 0;    // of Document::files_
   int line = 0, column = 0;
   std::string text;                 // scalar
   std::vector<uint32_t> children;   // list: elements; map: values
@@ -31,14 +32,16 @@ struct Node {
 
 class Document {
  public:
-  const std::string& file() const { return file_; }
+  const std::string& file() const { return files_.front(); }
   const Node& node(uint32_t i) const { return nodes_[i]; }
   uint32_t root() const { return root_; }
-  Place place(uint32_t i) const { return {file_, nodes_[i].line, nodes_[i].column}; }
+  Place place(uint32_t i) const {
+    return {files_[nodes_[i].file], nodes_[i].line, nodes_[i].column};
+  }
 
  private:
   friend class TreeBuilder;
-  std::string file_;
+  std::vector<std::string> files_;  // a document that is put together has several
   std::vector<Node> nodes_;
   uint32_t root_ = 0;
 };

@@ -6,8 +6,10 @@
 #include <algorithm>
 
 #include "sim/base/spelling.h"
+#include "sim/config/overlay.h"
 
 namespace shardsim {
+
 namespace {
 
 // Bare words that YAML 1.1 or 1.2 reads as a truth value.
@@ -19,6 +21,8 @@ bool is_truth_word(std::string_view text) {
 }
 
 }  // namespace
+
+std::string Value::canonical() const { return canonical_text(*document_, id_); }
 
 std::string quoted_for_message(std::string_view text) {
   constexpr size_t kLongest = 48;

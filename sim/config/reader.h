@@ -30,6 +30,9 @@ class Value {
   bool is_scalar() const { return node().kind == Node::Kind::scalar; }
   bool is_list() const { return node().kind == Node::Kind::list; }
   bool is_map() const { return node().kind == Node::Kind::map; }
+  uint32_t node_id() const { return id_; }
+  // What it says, whatever it is (overlay.h).
+  std::string canonical() const;
   // The characters of a scalar as they stand; empty for anything else.
   std::string_view word() const;
   bool is_word(std::string_view word) const;

@@ -142,7 +142,11 @@ Place place_of(Value value, std::string_view path) {
 }  // namespace
 
 Scenario parse_scenario(std::string_view text, const std::string& file) {
-  const Value root(std::make_shared<const Document>(parse_yaml(text, file)));
+  return read_scenario(std::make_shared<const Document>(parse_yaml(text, file)), file);
+}
+
+Scenario read_scenario(std::shared_ptr<const Document> document, const std::string& file) {
+  const Value root(std::move(document));
   if (!root.is_map())
     root.fail("this is no scenario: expected keys and values",
               "a scenario begins with 'shardsim: 1'");

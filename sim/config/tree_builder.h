@@ -13,7 +13,7 @@ namespace shardsim {
 class TreeBuilder {
  public:
   explicit TreeBuilder(std::string file, int64_t largest = kLargestTree) : largest_(largest) {
-    document_.file_ = std::move(file);
+    document_.files_.push_back(std::move(file));
   }
 
   // Inside a map, keys and values alternate; the caller may ask which is next.
@@ -28,7 +28,9 @@ class TreeBuilder {
   bool is_open(uint32_t node) const;
 
   size_t depth() const { return open_.size(); }
-  const std::string& file() const { return document_.file_; }
+  const std::string& file() const { return document_.files_[file_]; }
+  // Of the nodes from here on.
+  void use_file(const std::string& file);
   Document take() { return std::move(document_); }
   [[noreturn]] void fail(const std::string& what, int line, int column,
                          const std::string& hint = {}) const;
@@ -43,6 +45,7 @@ class TreeBuilder {
   void place_child(uint32_t node, int line, int column);
 
   int64_t largest_;  // nodes
+  uint16_t file_ = 0;
   Document document_;
   std::vector<Open> open_;
 };

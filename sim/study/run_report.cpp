@@ -86,7 +86,7 @@ ModelFacts model_facts(const Scenario& scenario, const Model& model) {
   return f;
 }
 
-StepReport run_report(const Scenario& scenario, const Simulation& s) {
+RunFacts run_facts(const Scenario& scenario) {
   const Training& t = scenario.training;
   RunFacts run;
   run.name = scenario.name;
@@ -99,13 +99,18 @@ StepReport run_report(const Scenario& scenario, const Simulation& s) {
   run.peak_tflops = peak_tflops(scenario.cluster.gpu, compute);
   run.compute_dtype = name_of(compute);
   run.scale_tax = scale_tax_of(scenario, effective_calibration(scenario));
+  return run;
+}
+
+StepReport run_report(const Scenario& scenario, const Simulation& s) {
   ModelFacts model = model_facts(scenario, s.model);
   const StepFlops f = step_flops(s.schedule);
   if (f.all > f.recomputed)
     model.hardware_flops_per_token *=
         static_cast<double>(f.all) / static_cast<double>(f.all - f.recomputed);
-  StepReport report = make_step_report(std::move(run), std::move(model),
-                                       group_rows(s.model, s.plan, t), s.schedule, s.trace);
+  StepReport report =
+      make_step_report(run_facts(scenario), std::move(model),
+                       group_rows(s.model, s.plan, scenario.training), s.schedule, s.trace);
   report.priced_with = priced_with(scenario);
   add_form(scenario, report);
   add_links(scenario, s, report);

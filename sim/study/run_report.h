@@ -9,6 +9,8 @@ namespace shardsim {
 
 StepReport run_report(const Scenario& scenario, const Simulation& simulation);
 
+// What is known before a run.
+RunFacts run_facts(const Scenario& scenario);
 std::vector<GroupRow> group_rows(const Model& model, const Plan& plan, const Training& training);
 ModelFacts model_facts(const Scenario& scenario, const Model& model);
 

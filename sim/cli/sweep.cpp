@@ -1,0 +1,172 @@
+// `shardsim sweep`: a study's points, played into a store, and questions to it.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+
+#include "sim/base/error.h"
+#include "sim/cli/command.h"
+#include "sim/study/parallel.h"
+#include "sim/study/sweep.h"
+#include "sim/study/sweep_query.h"
+
+namespace shardsim {
+namespace {
+
+struct SweepCommand {
+  std::string study, store, shard, objective = "step-time";
+  std::vector<std::string> merge;
+  int threads = 0;
+  size_t best = 10;
+  bool show = false, any = false;
+};
+
+using Clock = std::chrono::steady_clock;
+
+// One line on stderr that is written over, at most ten times a second and on a terminal only.
+class ProgressLine {
+ public:
+  void operator()(int64_t done, int64_t all, int64_t found) {
+    if (!terminal_ || (Clock::now() - last_ < std::chrono::milliseconds(100) && done < all)) return;
+    last_ = Clock::now();
+    const double s = std::chrono::duration<double>(last_ - began_).count();
+    const double rate = s > 0 ? static_cast<double>(done - found) / s : 0;
+    const double left = rate > 0 ? static_cast<double>(all - done) / rate : 0;
+    fmt::print(stderr, "\r{}/{} points, {:.0f} a second, {:.0f} s left\033[K", done, all, rate,
+               left);
+    written_ = true;
+  }
+  void end() const {
+    if (written_) fmt::print(stderr, "\r\033[K");
+  }
+
+ private:
+  const bool terminal_ = isatty(STDERR_FILENO) != 0;
+  const Clock::time_point began_ = Clock::now();
+  Clock::time_point last_;
+  bool written_ = false;
+};
+
+// "2/8": the second of eight.
+void read_shard(const std::string& text, SweepOptions& options) {
+  if (text.empty()) return;
+  constexpr int64_t kMostShards = 1'000'000;
+  int64_t shard = 0, shards = 0;
+  int used = 0;
+  if (std::sscanf(text.c_str(), "%ld/%ld%n", &shard, &shards, &used) != 2 ||
+      static_cast<size_t>(used) != text.size() || shard < 1 || shards < shard ||
+      shards > kMostShards)
+    throw Error(fmt::format("--shard: expected i/n with i from 1 to n, got '{}'", text), {},
+                "--shard $((SLURM_ARRAY_TASK_ID + 1))/$SLURM_ARRAY_TASK_COUNT");
+  options.shard = shard;
+  options.shards = shards;
+}
+
+std::string store_of(const SweepCommand& command, const Study& study) {
+  if (!command.store.empty()) return command.store;
+  const std::string shard = command.shard.empty() ? "" : "." + command.shard;
+  std::string name = study.name() + shard + ".sweep.db";
+  for (char& c : name)
+    if (c == '/') c = '-';
+  return name;
+}
+
+Question question_of(const SweepCommand& command) {
+  const std::optional<Objective> objective = objective_of(command.objective);
+  if (!objective)
+    throw Error(fmt::format("--objective: expected one of {}, got '{}'", objective_names(),
+                            command.objective));
+  return {*objective, !command.any};
+}
+
+void write(const StoredSweep& sweep, const Question& question, size_t best,
+           const Context& context) {
+  switch (context.format) {
+    case Format::table: return write_output(context, sweep_table(sweep, question, best));
+    case Format::json: return write_output(context, sweep_json(sweep, question));
+    case Format::csv: return write_output(context, sweep_csv(sweep));
+  }
+}
+
+bool is_store(const std::string& path) { return std::filesystem::path(path).extension() == ".db"; }
+
+int run(const SweepCommand& command, const Context& context) {
+  const Question question = question_of(command);
+  refuse_overwrite(context, command.study);
+  if (!command.merge.empty()) {
+    if (command.store.empty())
+      throw Error("--merge: no store to write is named", {}, "--store merged.db");
+    SweepStore::merge(command.merge, command.store);
+    write(SweepStore::read(command.store), question, command.best, context);
+    return kOk;
+  }
+  if (command.study.empty())
+    throw Error("no study is given", {}, "shardsim sweep --help explains its options");
+  if (command.show && is_store(command.study)) {
+    write(SweepStore::read(command.study), question, command.best, context);
+    return kOk;
+  }
+  const Study study = load_study(command.study);
+  const std::string path = store_of(command, study);
+  if (command.show) {
+    write(SweepStore::read(path), question, command.best, context);
+    return kOk;
+  }
+  SweepOptions options;
+  options.threads = threads_or_all(command.threads);
+  read_shard(command.shard, options);
+  options.interrupted = [&context] { return context.interrupt->requested(); };
+  ProgressLine line;
+  options.progress = [&line](int64_t done, int64_t all, int64_t found) { line(done, all, found); };
+  context.interrupt->ask_first();
+  SweepResult result;
+  {
+    SweepStore store(path, study);
+    result = sweep(study, store, options);
+  }
+  line.end();
+  fmt::print(stderr, "{}: {} points, {} played, {} found in the store or alike, {} failed\n", path,
+             result.points, result.played, result.found, result.failed);
+  if (!result.whole) {
+    fmt::print(stderr, "interrupted: the same command goes on where this one was\n");
+    return kInterrupted;
+  }
+  write(SweepStore::read(path), question, command.best, context);
+  return kOk;
+}
+
+}  // namespace
+
+void add_sweep(CLI::App& app, Context& context) {
+  auto options = std::make_shared<SweepCommand>();
+  CLI::App* command =
+      app.add_subcommand("sweep", "Plays a study's points into a store, and answers from it");
+  command->add_option("study", options->study, "A study (.yaml); with --show also a store (.db)");
+  command->add_option(
+      "--store", options->store,
+      "The store (default: the study's name with .sweep.db); points that it has are "
+      "not played again");
+  command->add_option("-j", options->threads, "Threads (default: all)")->check(CLI::Range(0, 1024));
+  command->add_option("--shard", options->shard,
+                      "i/n: only the i-th of n parts of the points, for arrays of jobs");
+  command->add_option("--merge", options->merge, "Stores of parts, into the new store --store");
+  command->add_flag("--show", options->show, "Answers from the store and plays nothing");
+  command->add_option("--objective", options->objective,
+                      "step-time (default), tokens-per-s, tokens-per-s-per-gpu, peak-memory, cost");
+  command->add_flag("--any", options->any, "Points that do not fit in memory count too");
+  command->add_option("--best", options->best, "Points that the table shows (default 10)")
+      ->check(CLI::Range(1, 1'000'000));
+  add_output_options(*command, context);
+  command->footer(
+      "--format csv and json hold all points. Examples:\n"
+      "  shardsim sweep scenarios/studies/wrapping/llama3-8b.yaml\n"
+      "  shardsim sweep --show llama3-8b.sweep.db --objective tokens-per-s --best 3\n"
+      "  shardsim sweep STUDY.yaml --shard 1/8; shardsim sweep --merge *.db --store all.db");
+  command->callback([options, &context] {
+    context.run = [options, &context] { return run(*options, context); };
+  });
+}
+
+}  // namespace shardsim

@@ -1,0 +1,298 @@
+#include "sim/config/study.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "sim/config/model.h"
+#include "sim/config/reader.h"
+#include "sim/config/scenario.h"
+#include "sim/config/tree_builder.h"
+
+namespace shardsim {
+
+namespace {
+
+constexpr int64_t kMostPlaces = 100'000;  // of one axis
+constexpr double kLargest = 1e15;
+
+std::vector<std::string> split(const std::string& path) {
+  std::vector<std::string> out(1);
+  for (char c : path)
+    if (c == '.')
+      out.emplace_back();
+    else
+      out.back() += c;
+  return out;
+}
+
+// Names in a scenario are words; an axis that is none of its keys is found when its first point is read.
+std::vector<std::string> path_of(const Map& map, const std::string& path) {
+  std::vector<std::string> names = split(path);
+  for (const std::string& n : names)
+    if (n.empty())
+      map.fail_key(path, "expected the path of a scenario's key, like training.micro_batch");
+  if (names.front() == "shardsim" || names.front() == "name")
+    map.fail_key(path, "is no key that a study varies");
+  return names;
+}
+
+// What stands in a table for a value: the word itself, or what the value says.
+std::string label_of(const Value& v) {
+  if (v.is_scalar()) return std::string(v.word());
+  if (v.is_null()) return "~";
+  std::string out = v.canonical();
+  out.erase(std::remove(out.begin(), out.end(), '\''), out.end());
+  return out;
+}
+
+class AxisReader {
+ public:
+  // Numbers of ranges are nodes of a document of their own.
+  explicit AxisReader(std::shared_ptr<const Document> document) : document_(std::move(document)) {}
+
+  Axis read(const Map& axes, const std::string& name) {
+    const Value v = axes.at(name);
+    Axis axis;
+    axis.name = name;
+    if (v.is_list()) {
+      const std::vector<std::string> path = path_of(axes, name);
+      for (const Value& place : v.list("values", 1)) axis.places.push_back(one(path, place));
+    } else if (v.is_map()) {
+      read_map(axes, name, v, axis);
+    } else {
+      v.fail_expected("a list of values, or a map {from, to, step}, {zip} or {choices}");
+    }
+    if (static_cast<int64_t>(axis.places.size()) > kMostPlaces)
+      v.fail(fmt::format("{} places are too many for one axis (at most {})", axis.places.size(),
+                         kMostPlaces));
+    refuse_equal_labels(v, axis);
+    return axis;
+  }
+
+ private:
+  AxisPlace one(const std::vector<std::string>& path, const Value& v) {
+    return {label_of(v), {{path, document_.get(), v.node_id()}}};
+  }
+
+  void read_map(const Map& axes, const std::string& name, const Value& v, Axis& axis) {
+    const Map any(v, Map::any_key);
+    if (any.has("zip")) return read_zip(Map(v, {"zip"}).at("zip"), axis);
+    if (any.has("choices")) return read_choices(Map(v, {"choices"}).at("choices"), axis);
+    read_range(path_of(axes, name), Map(v, {"from", "to", "step", "times"}), axis);
+  }
+
+  // Keys that move together: place i takes the i-th value of each list.
+  void read_zip(const Value& v, Axis& axis) {
+    const Map lists(v, Map::any_key);
+    size_t length = 0;
+    for (const std::string& key : lists.keys()) {
+      const std::vector<std::string> path = path_of(lists, key);
+      const std::vector<Value> values = lists.at(key).list("values", 1);
+      if (length == 0) {
+        length = values.size();
+        axis.places.resize(length);
+      }
+      if (values.size() != length)
+        lists.at(key).fail(fmt::format("{} values beside lists of {}", values.size(), length),
+                           "zipped keys move together: all lists are as long");
+      for (size_t i = 0; i < length; ++i) {
+        AxisPlace& place = axis.places[i];
+        place.label += (place.label.empty() ? "" : ", ") + label_of(values[i]);
+        place.settings.push_back({path, document_.get(), values[i].node_id()});
+      }
+    }
+    if (length == 0) v.fail("no keys are given");
+  }
+
+  // Named alternatives, each a map of keys and values.
+  void read_choices(const Value& v, Axis& axis) {
+    const Map choices(v, Map::any_key);
+    for (const std::string& label : choices.keys()) {
+      AxisPlace& place = axis.places.emplace_back();
+      place.label = label;
+      const Value chosen = choices.at(label);
+      if (chosen.is_null()) continue;  // the scenario as it is
+      const Map sets(chosen, Map::any_key);
+      for (const std::string& key : sets.keys())
+        place.settings.push_back({path_of(sets, key), document_.get(), sets.at(key).node_id()});
+    }
+    if (axis.places.empty()) v.fail("no choices are given");
+  }
+
+  void read_range(const std::vector<std::string>& path, const Map& map, Axis& axis) {
+    const double from = map.at("from").decimal(-kLargest, kLargest);
+    const double to = map.at("to").decimal(from, kLargest, "the end of the range, which is in it");
+    const std::optional<Value> step = map.find("step"), times = map.find("times");
+    if (step && times) map.fail_key("times", "beside step: a range has one of both");
+    const double add = step ? step->decimal(1e-9, kLargest) : times ? 0 : 1;
+    const double multiply = times ? times->decimal(1.000001, 1e6) : 1;
+    if (times && from <= 0) map.at("from").fail_expected("more than 0, since the range multiplies");
+    // Each number is made from its place, so that steps like 0.1 do not add up to something else.
+    for (int64_t i = 0; i <= kMostPlaces; ++i) {
+      const auto n = static_cast<double>(i);
+      const double x = times ? from * std::pow(multiply, n) : from + add * n;
+      if (x > to * (1 + 1e-12)) break;
+      const double rounded = std::round(x);
+      const bool whole = std::abs(x - rounded) < 1e-9 * std::max(1.0, std::abs(x));
+      const std::string text =
+          whole ? fmt::format("{}", static_cast<int64_t>(rounded)) : fmt::format("{:.12g}", x);
+      numbers_.push_back(std::make_shared<const Document>(number(text, map.value().place())));
+      axis.places.push_back({text, {{path, numbers_.back().get(), numbers_.back()->root()}}});
+    }
+  }
+
+  static Document number(const std::string& text, const Place& place) {
+    TreeBuilder builder(place.file);
+    builder.scalar(Node::Kind::scalar, text, false, place.line, place.column);
+    return builder.take();
+  }
+
+  static void refuse_equal_labels(const Value& v, const Axis& axis) {
+    std::vector<std::string> labels;
+    for (const AxisPlace& p : axis.places) labels.push_back(p.label);
+    std::sort(labels.begin(), labels.end());
+    const auto twice = std::adjacent_find(labels.begin(), labels.end());
+    if (twice != labels.end())
+      v.fail(fmt::format("{} is here twice", quoted_for_message(*twice)),
+             "each place of an axis is another one");
+  }
+
+  std::shared_ptr<const Document> document_;
+
+ public:
+  std::vector<std::shared_ptr<const Document>> numbers_;
+};
+
+}  // namespace
+
+bool Study::Condition::matches(const std::vector<Axis>& axes,
+                               const std::vector<size_t>& places) const {
+  for (size_t a = 0; a < axes.size(); ++a) {
+    if (labels[a].empty()) continue;
+    const std::string& label = axes[a].places[places[a]].label;
+    if (std::find(labels[a].begin(), labels[a].end(), label) == labels[a].end()) return false;
+  }
+  return true;
+}
+
+std::vector<size_t> Study::places(int64_t point) const {
+  std::vector<size_t> out(axes_.size());
+  for (size_t a = axes_.size(); a-- > 0;) {
+    const auto n = static_cast<int64_t>(axes_[a].places.size());
+    out[a] = static_cast<size_t>(point % n);
+    point /= n;
+  }
+  return out;
+}
+
+bool Study::left_out(int64_t point) const {
+  const std::vector<size_t> at = places(point);
+  const auto matches = [&](const Condition& c) { return c.matches(axes_, at); };
+  if (std::any_of(skip_.begin(), skip_.end(), matches)) return true;
+  return !only_.empty() && std::none_of(only_.begin(), only_.end(), matches);
+}
+
+Document Study::document(int64_t point) const {
+  const std::vector<size_t> at = places(point);
+  std::vector<Setting> settings;
+  for (size_t a = 0; a < axes_.size(); ++a)
+    for (const Setting& s : axes_[a].places[at[a]].settings) settings.push_back(s);
+  return overlaid(*base_, settings);
+}
+
+std::string Study::key(int64_t point) const {
+  constexpr std::string_view kNoMatter[] = {"name", "shardsim"};
+  return canonical_text(document(point), kNoMatter);
+}
+
+Scenario Study::scenario(int64_t point) const {
+  return read_scenario(std::make_shared<const Document>(document(point)), base_file_);
+}
+
+Study parse_study(std::string_view text, const std::string& file) {
+  Study study;
+  study.study_ = std::make_shared<const Document>(parse_yaml(text, file));
+  const Value root(study.study_);
+  if (!root.is_map())
+    root.fail("this is no study: expected keys and values",
+              "a study begins with 'shardsim_study: 1'");
+  const Map map(root,
+                {"shardsim_study", "name", "question", "base", "scenario", "axes", "skip", "only"});
+  const Value version = map.at("shardsim_study", "a study begins with 'shardsim_study: 1'");
+  if (!version.is_word("1")) version.fail_expected("1, the only version of studies there is");
+  study.name_ = std::filesystem::path(file).stem().string();
+  if (const std::optional<Value> v = map.find("name")) study.name_ = v->text();
+  if (const std::optional<Value> v = map.find("question")) study.question_ = v->text();
+
+  const std::optional<Value> base = map.find("base"), inline_scenario = map.find("scenario");
+  if (base && inline_scenario) map.fail_key("scenario", "beside base: a study has one of both");
+  if (base) {
+    study.base_file_ = find_beside(*base, file);
+    study.base_ = std::make_shared<const Document>(
+        parse_yaml(read_text_file(study.base_file_), study.base_file_));
+  } else {
+    const Value scenario = map.at("scenario", "the scenario that is varied, or base: its file");
+    study.base_file_ = file;
+    study.base_ = std::make_shared<const Document>(part_of(*study.study_, scenario.node_id()));
+  }
+  if (study.base_->node(study.base_->root()).kind != Node::Kind::map)
+    throw Error("this is no scenario: expected keys and values", {study.base_file_},
+                "a scenario begins with 'shardsim: 1'");
+
+  const Value axes =
+      map.at("axes", "what is varied: a map from keys of the scenario to their values");
+  if (!axes.is_map()) axes.fail_expected("a map from keys of the scenario to their values");
+  const Map axis_map(axes, Map::any_key);
+  AxisReader reader(study.study_);
+  for (const std::string& name : axis_map.keys()) {
+    study.axes_.push_back(reader.read(axis_map, name));
+    const auto n = static_cast<int64_t>(study.axes_.back().places.size());
+    if (study.size_ > kMostPoints / n)
+      axes.fail(fmt::format("the axes have more than {} points together", kMostPoints),
+                "fewer values, or several studies");
+    study.size_ *= n;
+  }
+  if (study.axes_.empty()) axes.fail("no axis is given");
+  study.numbers_ = std::move(reader.numbers_);
+
+  const auto conditions = [&](std::string_view key, std::vector<Study::Condition>& out) {
+    const std::optional<Value> v = map.find(key);
+    if (!v) return;
+    for (const Value& one : v->list("maps from axes to values", 1)) {
+      const Map of(one, Map::any_key);
+      Study::Condition condition;
+      condition.labels.resize(study.axes_.size());
+      if (of.keys().empty()) one.fail("no axis is given");
+      for (const std::string& name : of.keys()) {
+        const auto axis = std::find_if(study.axes_.begin(), study.axes_.end(),
+                                       [&](const Axis& a) { return a.name == name; });
+        if (axis == study.axes_.end()) of.fail_key(name, "is no axis of this study");
+        const Value wanted = of.at(name);
+        std::vector<std::string>& labels =
+            condition.labels[static_cast<size_t>(axis - study.axes_.begin())];
+        for (const Value& w :
+             wanted.is_list() ? wanted.list("places of the axis", 1) : std::vector<Value>{wanted}) {
+          labels.push_back(label_of(w));
+          if (std::none_of(axis->places.begin(), axis->places.end(),
+                           [&](const AxisPlace& p) { return p.label == labels.back(); }))
+            w.fail(fmt::format("the axis has no place {}", quoted_for_message(labels.back())));
+        }
+      }
+      out.push_back(std::move(condition));
+    }
+  };
+  conditions("skip", study.skip_);
+  conditions("only", study.only_);
+
+  constexpr std::string_view kNoMatter[] = {"name", "question"};
+  study.text_ = canonical_text(*study.study_, kNoMatter) + "\n" +
+                canonical_text(*study.base_, study.base_->root());
+  return study;
+}
+
+Study load_study(const std::string& path) { return parse_study(read_text_file(path), path); }
+
+}  // namespace shardsim

@@ -1,0 +1,73 @@
+// What a sweep has found, in one SQLite file: rows are there whole or not at all, whenever the program
+// ends, so that a sweep goes on where it was.
+//
+//   meta   (key, value)   schema, study (its text), name, question, axes (JSON list of names), tool
+//   points (point, key, labels)   a point of the study, the scenario that it is, its place on each axis
+//                                 (JSON list)
+//   rows   (key, error, step_time_s, ...)   one for each scenario: points that are alike share it
+// Worked number: 12 points of which 4 are the same scenario: 12 points, 9 rows.
+//
+// One process writes to a store at a time; others may read meanwhile. Throws Error that names the
+// file: no database, another study's, an older or newer schema, written to by another process, or one
+// that cannot be written.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include "sim/config/study.h"
+#include "sim/study/sweep_row.h"
+
+struct sqlite3;
+
+namespace shardsim {
+
+// 32 hexadecimal digits of a key text.
+std::string short_key(std::string_view text);
+
+struct StoredPoint {
+  int64_t point = 0;
+  std::string key;
+  std::vector<std::string> labels;  // by axis
+};
+
+struct StoredSweep {
+  std::string name, question, study;
+  std::vector<std::string> axes;
+  std::vector<StoredPoint> points;       // in order
+  std::map<std::string, SweepRow> rows;  // by key; of a sweep that is not done not all are there
+};
+
+class SweepStore {
+ public:
+  // Opens or makes the store of a study, for writing.
+  SweepStore(const std::string& path, const Study& study);
+  ~SweepStore();
+  SweepStore(const SweepStore&) = delete;
+  SweepStore& operator=(const SweepStore&) = delete;
+
+  // Keys that have their row.
+  std::unordered_set<std::string> finished() const;
+  void add(const std::vector<StoredPoint>& points, const std::vector<SweepRow>& rows);
+
+  static StoredSweep read(const std::string& path);
+  // All that stores of one study hold, into `path`, which is made new. Throws Error where they are of
+  // different studies.
+  static void merge(const std::vector<std::string>& from, const std::string& path);
+
+ private:
+  SweepStore() = default;
+  void open_for_writing(const std::string& path);
+  void make(const StoredSweep& sweep);
+
+  std::string path_;
+  sqlite3* db_ = nullptr;
+  int lock_ = -1;
+};
+
+}  // namespace shardsim

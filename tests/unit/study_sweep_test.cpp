@@ -1,0 +1,184 @@
+// Sweeps: what is stored, what is played again, and the answers.
+#include "sim/study/sweep.h"
+
+#include <gtest/gtest.h>
+#include <sqlite3.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+
+#include "sim/base/error.h"
+#include "sim/study/sweep_query.h"
+
+namespace shardsim {
+namespace {
+
+constexpr const char* kStudy = R"(
+shardsim_study: 1
+name: s
+axes:
+  training.micro_batch: [64, 128, 256, x]
+  training.strategy: [fsdp2, ddp]
+  same: {choices: {one: ~, two: ~}}
+scenario:
+  shardsim: 1
+  model: {model_type: stack, hidden_size: 256, blocks: [[[256, 256]], [[256, 256]]]}
+  cluster: {gpu: h100-sxm5-80gb, gpus_per_node: 8, links: {intra: {alpha: 5 us, bus: 354 GB/s}}}
+  training: {strategy: ddp, micro_batch: 256}
+  cost: {model: flat}
+)";
+
+class Sweep : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::temp_directory_path() / ("sweep_test_" + std::to_string(getpid()));
+    std::filesystem::create_directory(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::string file(const std::string& name) const { return (folder_ / name).string(); }
+
+  std::filesystem::path folder_;
+};
+
+SweepResult play(const std::string& path, const SweepOptions& options) {
+  const Study study = parse_study(kStudy, "s.yaml");
+  SweepStore store(path, study);
+  return sweep(study, store, options);
+}
+
+std::string refusal(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+// 4 x 2 x 2 = 16 points; "same" changes nothing, so 8 scenarios; "x" is no micro-batch: 2 of them fail.
+TEST_F(Sweep, AlikePointsArePlayedOnceAndErrorsAreRows) {
+  const SweepResult r = play(file("a.db"), {});
+  EXPECT_EQ(r.points, 16);
+  EXPECT_EQ(r.played, 8);
+  EXPECT_EQ(r.found, 8);
+  EXPECT_EQ(r.failed, 2);
+  const StoredSweep s = SweepStore::read(file("a.db"));
+  EXPECT_EQ(s.points.size(), 16U);
+  EXPECT_EQ(s.rows.size(), 8U);
+  EXPECT_NE(s.rows.at(s.points[12].key).error.find("training.micro_batch: expected a whole number"),
+            std::string::npos);
+}
+
+TEST_F(Sweep, ThreadsShardsAndResumingGiveTheSame) {
+  play(file("one.db"), {});
+  SweepOptions two;
+  two.threads = 2;
+  play(file("two.db"), two);
+  // Stopped after five points, and gone on with.
+  SweepOptions cut;
+  std::atomic<int> left = 5;
+  cut.interrupted = [&] { return left-- <= 0; };
+  EXPECT_FALSE(play(file("cut.db"), cut).whole);
+  const SweepResult rest = play(file("cut.db"), {});
+  EXPECT_LT(rest.played, 8);
+  for (int64_t i = 1; i <= 3; ++i) {
+    SweepOptions shard;
+    shard.shard = i;
+    shard.shards = 3;
+    play(file("s" + std::to_string(i) + ".db"), shard);
+  }
+  SweepStore::merge({file("s1.db"), file("s2.db"), file("s3.db")}, file("merged.db"));
+  const std::string want = sweep_csv(SweepStore::read(file("one.db")));
+  for (const char* other : {"two.db", "cut.db", "merged.db"})
+    EXPECT_EQ(sweep_csv(SweepStore::read(file(other))), want) << other;
+}
+
+TEST_F(Sweep, StoresThatAreRefused) {
+  play(file("a.db"), {});
+  const Study other =
+      parse_study(std::string(kStudy).replace(std::string(kStudy).find("64"), 2, "32"), "s.yaml");
+  EXPECT_NE(refusal([&] { SweepStore(file("a.db"), other); }).find("another study"),
+            std::string::npos);
+  play(file("old.db"), {});
+  sqlite3* old = nullptr;
+  ASSERT_EQ(sqlite3_open(file("old.db").c_str(), &old), SQLITE_OK);
+  sqlite3_exec(old, "UPDATE meta SET value = '0' WHERE key = 'schema'", nullptr, nullptr, nullptr);
+  sqlite3_close(old);
+  EXPECT_EQ(refusal([&] { play(file("old.db"), {}); }),
+            "this store has schema 0, and this shardsim writes 1");
+  std::ofstream(file("text.db")) << "no database, but a text that is longer than a header of one: "
+                                    "it has a hundred bytes and more, all of them letters.\n";
+  EXPECT_NE(refusal([&] { SweepStore::read(file("text.db")); }), "");
+  EXPECT_NE(refusal([&] { play(file("text.db"), {}); }), "");
+  EXPECT_NE(refusal([&] { SweepStore::read(file("none.db")); }).find("no such store"),
+            std::string::npos);
+  const Study study = parse_study(kStudy, "s.yaml");
+  const SweepStore first(file("b.db"), study);
+  EXPECT_EQ(refusal([&] { SweepStore(file("b.db"), study); }),
+            "another sweep writes to this store");
+  EXPECT_NE(refusal([&] { SweepStore::merge({file("a.db")}, file("b.db")); }).find("there already"),
+            std::string::npos);
+}
+
+TEST_F(Sweep, AStudyOfNothingButMistakesIsOne) {
+  const Study study =
+      parse_study(std::string(kStudy).replace(std::string(kStudy).find("training.micro_batch"), 20,
+                                              "training.micro_butch"),
+                  "s.yaml");
+  SweepStore store(file("a.db"), study);
+  EXPECT_NE(refusal([&] { sweep(study, store, {}); }).find("micro_butch"), std::string::npos);
+}
+
+SweepRow row(double step, Bytes peak, bool fits) {
+  SweepRow r;
+  r.step_time_s = step;
+  r.tokens_per_s = 1 / step;
+  r.peak_bytes = peak;
+  r.fits = fits;
+  return r;
+}
+
+// The header's: 2, 1, 4 s at 10, 20, 30 GiB, and a fourth of .5 s that does not fit.
+StoredSweep four() {
+  StoredSweep s;
+  s.axes = {"a", "b"};
+  const double steps[] = {2, 1, 4, .5};
+  for (int i = 0; i < 4; ++i) {
+    const std::string key = std::to_string(i);
+    s.points.push_back({i, key, {i < 2 ? "x" : "y", i % 2 == 0 ? "p" : "q"}});
+    SweepRow r = row(steps[i], (10 + 10 * i) * kGiB, i < 3);
+    r.key = key;
+    s.rows.emplace(key, r);
+  }
+  return s;
+}
+
+std::vector<int64_t> points(const std::vector<Answer>& answers) {
+  std::vector<int64_t> out;
+  for (const Answer& a : answers) out.push_back(a.point->point);
+  return out;
+}
+
+TEST(SweepQuery, BestParetoAndAxes) {
+  const StoredSweep s = four();
+  EXPECT_EQ(points(ranked(s, {})), (std::vector<int64_t>{1, 0, 2}));
+  EXPECT_EQ(points(ranked(s, {Objective::step_time, false})), (std::vector<int64_t>{3, 1, 0, 2}));
+  EXPECT_EQ(points(ranked(s, {Objective::peak_memory, true})), (std::vector<int64_t>{0, 1, 2}));
+  EXPECT_EQ(points(pareto(s, {})), (std::vector<int64_t>{1, 0}));
+  // a: best of x is 1, of y 4: 300 % apart. b: p has 2 and 4, q has 1: 100 %.
+  const std::vector<AxisEffect> axes = sensitivity(s, {});
+  EXPECT_EQ(axes[0].axis, "a");
+  EXPECT_DOUBLE_EQ(axes[0].spread, 3);
+  EXPECT_EQ(axes[1].axis, "b");
+  EXPECT_DOUBLE_EQ(axes[1].spread, 1);
+  EXPECT_EQ(axes[1].places[0].points, 2);
+  EXPECT_EQ(refusal([&] {
+              ranked(s, {Objective::cost, true});
+            }),
+            "--objective cost: no scenario of this sweep states a price");
+}
+
+}  // namespace
+}  // namespace shardsim
