@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 
 packages=(g++ cmake ninja-build libboost-dev libyaml-cpp-dev libfmt-dev libcli11-dev
-  nlohmann-json3-dev libeigen3-dev libsqlite3-dev libgtest-dev libbenchmark-dev)
+  nlohmann-json3-dev libeigen3-dev libsqlite3-dev zlib1g-dev libgtest-dev libbenchmark-dev)
 
 install_missing() {
   local missing=() package root=()

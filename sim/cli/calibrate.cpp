@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <ctime>
+#include <filesystem>
 #include <memory>
 #include <utility>
 
@@ -9,18 +10,21 @@
 #include "sim/base/spelling.h"
 #include "sim/cli/command.h"
 #include "sim/cluster/catalogue.h"
+#include "sim/config/scenario.h"
 #include "sim/study/calibrate.h"
 #include "sim/study/calibrate_links.h"
+#include "sim/study/calibrate_ops.h"
 #include "sim/study/calibrate_steps.h"
 #include "sim/study/measured_row.h"
 #include "sim/study/nccl_output.h"
 #include "sim/study/published_gpu.h"
+#include "sim/study/read_op_log.h"
 
 namespace shardsim {
 namespace {
 
 struct CalibrateCommand {
-  std::string table, split, gpu, system, name, date, output;
+  std::string table, from, split, gpu, system, name, date, output;
 };
 
 std::string today() {
@@ -63,8 +67,25 @@ CalibrationFile calibrated(const CsvTable& table, const CalibrateCommand& comman
           training_columns());
 }
 
+// What was judged stands on stderr, and on top of the file.
+std::string calibrated_from_ops(const CalibrateCommand& command, const CalibrateOptions& options) {
+  for (const auto& [option, given] :
+       {std::pair("--split", &command.split), std::pair("--system", &command.system)})
+    if (!given->empty())
+      throw Error(fmt::format("{}: an op log has no rows to choose from", option));
+  const Scenario scenario = load_scenario(command.table);
+  const OpLog log = read_op_log(command.from);
+  const OpsCalibration c =
+      calibrate_ops(scenario, simulate(scenario), log,
+                    std::filesystem::path(command.from).filename().string(), options);
+  const std::string said = ops_calibration_table(c);
+  fmt::print(stderr, "{}", said);
+  return calibration_yaml(c.file, said);
+}
+
 int calibrate(const CalibrateCommand& command, const Context& context) {
   refuse_overwrite("-o", command.output, command.table);
+  if (!command.from.empty()) refuse_overwrite("-o", command.output, command.from);
   CalibrateOptions options;
   options.date = command.date.empty() ? today() : command.date;
   if (!is_date(options.date))
@@ -79,10 +100,13 @@ int calibrate(const CalibrateCommand& command, const Context& context) {
                 spelling_hint(command.gpu, names, "GPUs"));
   }
   options.name = command.name;
-  const CsvTable table =
-      is_nccl_output(command.table) ? table_of_nccl_output(command.table) : load_csv(command.table);
-  const CalibrationFile file = calibrated(table, command, std::move(options));
-  const std::string text = calibration_yaml(file);
+  const auto table = [&] {
+    return is_nccl_output(command.table) ? table_of_nccl_output(command.table)
+                                         : load_csv(command.table);
+  };
+  const std::string text = command.from.empty()
+                               ? calibration_yaml(calibrated(table(), command, std::move(options)))
+                               : calibrated_from_ops(command, options);
   if (command.output.empty())
     write_output(context, text);
   else
@@ -94,14 +118,19 @@ int calibrate(const CalibrateCommand& command, const Context& context) {
 
 void add_calibrate(CLI::App& app, Context& context) {
   auto options = std::make_shared<CalibrateCommand>();
-  CLI::App* command = app.add_subcommand(
-      "calibrate", "Fits constants of a GPU or of links to a table of measurements");
+  CLI::App* command =
+      app.add_subcommand("calibrate", "Fits constants of a GPU or of links to measurements");
   command
       ->add_option(
           "table", options->table,
           "A table (CSV): kernels, nccl-tests or measured steps; or what nccl-tests prints or "
-          "writes with -J")
+          "writes with -J; with --from a scenario")
       ->required();
+  command
+      ->add_option(
+          "--from", options->from,
+          "An op log of a replay of the scenario: fits one half of its ops, judges the other")
+      ->type_name("FILE");
   command->add_option("--gpu", options->gpu, "The GPU whose rows are used (default: the only one)");
   command->add_option("--system", options->system,
                       "The system whose rows of nccl-tests are used (default: the only one)");
@@ -119,7 +148,8 @@ void add_calibrate(CLI::App& app, Context& context) {
       "  shardsim calibrate kernels.csv --gpu h100-sxm5-80gb -o h100-kernel.yaml\n"
       "  shardsim calibrate all_gather.txt -o links.yaml\n"
       "  shardsim calibrate nccl_tests.csv --system 'AWS p5.48xlarge' -o links.yaml\n"
-      "  shardsim calibrate measured_training.csv --gpu a100-sxm4-80gb -o a100.yaml");
+      "  shardsim calibrate measured_training.csv --gpu a100-sxm4-80gb -o a100.yaml\n"
+      "  shardsim calibrate scenario.yaml --from measured-ops.json -o mine.yaml");
   command->callback([options, &context] {
     context.run = [options, &context] { return calibrate(*options, context); };
   });

@@ -72,5 +72,6 @@ void add_diagnose(CLI::App& app, Context& context);
 void add_compare(CLI::App& app, Context& context);
 void add_sweep(CLI::App& app, Context& context);
 void add_replay(CLI::App& app, Context& context);
+void add_import(CLI::App& app, Context& context);
 
 }  // namespace shardsim

@@ -59,7 +59,8 @@ int run(int argc, char** argv) {
       "scenarios/llama3-8b-grad-accum-h100x8.yaml\n"
       "  shardsim ledger --params 7e9 --ranks 8\n"
       "  shardsim layout scenarios/llama3-8b-fsdp2-h100x8.yaml --svg layout.svg\n"
-      "  shardsim compare predicted.yaml measured-ops.json\n"
+      "  shardsim import kineto rank0.pt.trace.json.gz -o measured.json\n"
+      "  shardsim compare scenario.yaml measured.json\n"
       "  shardsim list models\n"
       "  shardsim conform tests/recordings\n"
       "  shardsim validate tests/validation/steps.csv\n"
@@ -80,6 +81,7 @@ int run(int argc, char** argv) {
   add_compare(app, context);
   add_sweep(app, context);
   add_replay(app, context);
+  add_import(app, context);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {  // --help, --version

@@ -199,18 +199,22 @@ OpLog op_log_of(const Schedule& schedule, const Trace& trace, std::span<const st
 
 std::string op_log_json(const OpLog& log) { return JsonWriter(log).write(); }
 
-OpTimes op_times(const OpLog& log) {
-  std::array<std::vector<Interval>, kBusyKinds> all;
+std::vector<Interval> busy_intervals(const OpLog& log, Busy kind) {
+  std::vector<Interval> all;
   for (const LoggedOp& op : log.ops) {
     const Interval i{std::max(op.start, Time{}), std::min(op.end(), log.step_time)};
-    if (i.end > i.start) all[static_cast<size_t>(busy_of(op.kind))].push_back(i);
+    if (busy_of(op.kind) == kind && i.end > i.start) all.push_back(i);
   }
-  const auto of = [&](Busy b) { return united(std::move(all[static_cast<size_t>(b)])); };
-  const std::vector<Interval> compute = of(Busy::compute), comm = of(Busy::comm);
+  return united(std::move(all));
+}
+
+OpTimes op_times(const OpLog& log) {
+  const std::vector<Interval> compute = busy_intervals(log, Busy::compute),
+                              comm = busy_intervals(log, Busy::comm);
   OpTimes t;
   t.compute_busy = length_of(compute);
   t.comm_busy = length_of(comm);
-  t.copy_busy = length_of(of(Busy::copy));
+  t.copy_busy = length_of(busy_intervals(log, Busy::copy));
   t.exposed_comm = t.comm_busy - overlap_of(compute, comm);
   return t;
 }

@@ -88,6 +88,9 @@ struct OpTimes {
 };
 OpTimes op_times(const OpLog& log);
 
+// When ops of a kind run, in order, united, clipped to the step.
+std::vector<Interval> busy_intervals(const OpLog& log, Busy kind);
+
 // What each stream of a log is for, from its ops alone, so that streams of different software meet:
 // "compute" has the most time of products (of kernels where there is none); another is named for the
 // kind that takes most of its time: "all_gather", "reduce_scatter", "copy", "kernels"; "idle" has none.
