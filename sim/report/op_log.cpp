@@ -88,7 +88,7 @@ class JsonWriter {
   std::string write() {
     raw("{{\n\"schema_version\": 1,\n\"kind\": \"op_log\",\n\"source\": \"{}\",\n",
         name_of(log_.source));
-    raw("\"scenario\": {},\n\"fingerprint\": {},\n", text(log_.scenario),
+    raw("\"scenario\": {},\n\"fingerprint\": {},\n", optional_text(log_.scenario),
         optional_text(log_.fingerprint));
     raw("\"rank\": {},\n\"world_size\": {},\n\"scale\": {},\n", log_.rank, log_.world, log_.scale);
     raw("\"repeats\": {},\n\"statistic\": {},\n", log_.repeats, text(log_.statistic));

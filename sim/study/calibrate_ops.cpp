@@ -259,6 +259,7 @@ class Fit {
     pattern_search(badness, x);
     badness(x);
     int64_t fitted = 0;
+    bool any = false;
     for (const auto& [work, m] : ops_[c]) fitted += static_cast<int64_t>(m.fitted_us.size());
     for (size_t i = 0; i < names.size(); ++i) {
       const ConstantInfo& info = info_of(names[i]);
@@ -267,10 +268,15 @@ class Fit {
       own_.*info.member = x[i] * 1.05;
       const bool depends = std::abs(misfit(c) - with) > kMoves;
       own_.*info.member = depends ? x[i] : prior_.*info.member;
+      any = any || depends;
       if (!depends) continue;
       own_.*info.member = four_digits(x[i]);
       out.file.from[std::string(names[i])] = fmt::format("fitted on {} {}", fitted, out_name(c));
     }
+    // Links that a scenario states itself are priced by these alone.
+    if (!any)
+      notes_.push_back(
+          fmt::format("{} hang on no constant of a calibration here: not fitted", out_name(c)));
   }
 
   static std::string out_name(size_t c) { return op_classes()[c].name; }

@@ -230,9 +230,10 @@ class Importer {
       ops_.push_back(std::move(op));
     }
     for (const auto& [name, count] : left_out)
-      warn(fmt::format("{} kernels {} are left out: op logs have no such kind", count, name));
+      warn(fmt::format("left out, as op logs have no such kind: {} of {}", count, name));
     if (trace_.malformed > 0)
-      warn(fmt::format("{} events without a time or stream are left out", trace_.malformed));
+      warn(fmt::format("left out, for want of a time or stream: {} of the events",
+                       trace_.malformed));
     if (alone > 0)
       warn(
           fmt::format("{} of {} device events have no launch in the trace: they are put into "

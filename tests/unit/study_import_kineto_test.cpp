@@ -193,9 +193,8 @@ TEST(ImportKineto, AsOldTracesAreWritten) {
   ASSERT_EQ(log.warnings.size(), 7u);
   EXPECT_EQ(
       log.warnings[0],
-      "1 kernels ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t are left out: op logs have no such "
-      "kind");
-  EXPECT_EQ(log.warnings[1], "1 events without a time or stream are left out");
+      "left out, as op logs have no such kind: 1 of ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t");
+  EXPECT_EQ(log.warnings[1], "left out, for want of a time or stream: 1 of the events");
   EXPECT_EQ(log.warnings[2].substr(0, 27), "4 of 5 device events have n");
 }
 
