@@ -18,13 +18,16 @@ add_library(shardsim_options INTERFACE)
 target_compile_features(shardsim_options INTERFACE cxx_std_20)
 # No fused multiply-add: Debug and Release must agree to the last bit. GCC 12's -Wrestrict warns of
 # std::string's own code (GCC bug 105651).
-target_compile_options(shardsim_options INTERFACE
+set(cxx_options
   -Wall -Wextra -Wpedantic -Wshadow -ffp-contract=off
   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
   $<$<BOOL:${SHARDSIM_WERROR}>:-Werror>)
+target_compile_options(shardsim_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${cxx_options}>")
 if(SHARDSIM_SANITIZE)
-  target_compile_options(shardsim_options INTERFACE
+  set(sanitizer_options
     -fsanitize=${SHARDSIM_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g)
+  target_compile_options(shardsim_options INTERFACE
+    "$<$<COMPILE_LANGUAGE:CXX>:${sanitizer_options}>")
   target_link_options(shardsim_options INTERFACE -fsanitize=${SHARDSIM_SANITIZE})
 endif()
 

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "backends/replay/pattern.h"
+#include "sim/base/error.h"
 #include "sim/base/units.h"
 #include "sim/schedule/schedule.h"
 
@@ -41,6 +42,12 @@ class Stopped : public std::runtime_error {
 
  private:
   Why why_;
+};
+
+// There is nothing to replay on: no GPU here, or a build without its backend.
+class NoDevice : public Error {
+ public:
+  using Error::Error;
 };
 
 struct Limits {

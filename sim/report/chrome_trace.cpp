@@ -97,22 +97,6 @@ std::string kernel_name(const Work& w) {
   return *w.name != '\0' ? std::string(w.name) : "kernel";
 }
 
-// Scope of FSDP2 (_fsdp_param_group.py) that a launch is made in; empty for the model's own.
-std::string_view fsdp_scope(const Work& w) {
-  if (!w.group.valid()) return "";
-  switch (w.kind) {
-    case WorkKind::AllGather: return "FSDP::all_gather";
-    case WorkKind::ReduceScatter:
-    case WorkKind::AllReduce: return "FSDP::post_backward_reduce";
-    case WorkKind::Kernel:
-      if (w.kernel == KernelClass::copy_out) return "FSDP::all_gather_copy_out";
-      if (w.kernel == KernelClass::chunk_cat) return "FSDP::post_backward_reduce";
-      if (w.kernel == KernelClass::foreach_op) return "FSDP::all_gather";
-      return "";
-    default: return "";
-  }
-}
-
 // "step1.0.after_forward" ends the phase "forward".
 std::string phase_of(const std::string& mark) {
   std::string last = mark.substr(mark.rfind('.') + 1);
