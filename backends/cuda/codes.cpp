@@ -14,6 +14,15 @@ void call(const char* function, cudaError_t code) {
                   static_cast<int>(code)));
 }
 
+bool ready(const char* function, cudaError_t code) {
+  if (code == cudaErrorNotReady) {
+    cudaGetLastError();
+    return false;
+  }
+  call(function, code);
+  return true;
+}
+
 void call(const char* function, cublasStatus_t code) {
   if (code == CUBLAS_STATUS_SUCCESS) return;
   throw Stopped(

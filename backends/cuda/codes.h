@@ -12,6 +12,9 @@ namespace shardsim {
 
 void call(const char* function, cudaError_t code);
 void call(const char* function, cublasStatus_t code);
+// Of a query: false for cudaErrorNotReady, which is also forgotten: the next kernel's launch would
+// report it.
+bool ready(const char* function, cudaError_t code);
 
 // NCCL's non-blocking calls return ncclInProgress, which is none of an error. `comm` may be null:
 // it has the text of what went wrong.

@@ -296,10 +296,7 @@ uint32_t CudaDevice::make_event() {
 }
 
 bool CudaDevice::passed(uint32_t event) {
-  const cudaError_t code = cudaEventQuery(events_[event]);
-  if (code == cudaErrorNotReady) return false;
-  call("cudaEventQuery", code);
-  return true;
+  return ready("cudaEventQuery", cudaEventQuery(events_[event]));
 }
 
 void CudaDevice::host_wait(uint32_t event) {
@@ -307,14 +304,8 @@ void CudaDevice::host_wait(uint32_t event) {
 }
 
 void CudaDevice::synchronize(StreamId stream) {
-  wait_until(
-      [&] {
-        const cudaError_t code = cudaStreamQuery(streams_[stream]);
-        if (code == cudaErrorNotReady) return false;
-        call("cudaStreamQuery", code);
-        return true;
-      },
-      "the work on a stream");
+  wait_until([&] { return ready("cudaStreamQuery", cudaStreamQuery(streams_[stream])); },
+             "the work on a stream");
 }
 
 void CudaDevice::synchronize() {
@@ -338,7 +329,7 @@ uint32_t CudaDevice::harvest(uint32_t most, bool past_gaps) {
   uint32_t taken = 0;
   for (; harvested_ < issued_ && taken < most; ++harvested_) {
     const Timed& t = timed_[harvested_];
-    if (cudaEventQuery(t.end) != cudaSuccess) {
+    if (!ready("cudaEventQuery", cudaEventQuery(t.end))) {
       if (past_gaps) continue;
       break;
     }
