@@ -14,8 +14,6 @@ namespace shardsim {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr Bytes kStaging = 64 * kMiB;        // larger copies from and to the host go in pieces
 constexpr Bytes kLeastScratch = 256 * kMiB;  // more than the second-level cache of any GPU
 constexpr uint32_t kAnchorEvery = 256;
@@ -57,6 +55,7 @@ CudaDevice::~CudaDevice() {
   for (const Timed& t : timed_)
     for (cudaEvent_t e : {t.begin, t.end})
       if (e != nullptr) cudaEventDestroy(e);
+  if (origin_ != nullptr) cudaEventDestroy(origin_);
   for (cudaEvent_t e : events_) cudaEventDestroy(e);
   for (cudaStream_t s : streams_) cudaStreamDestroy(s);
   for (const auto& [at, bytes] : segments_) cudaFree(at);
@@ -150,6 +149,17 @@ void CudaDevice::prepare(const DevicePlan& plan) {
     collectives_->prepare(plan.comms);
   }
   synchronize();
+  call("cudaEventCreate", cudaEventCreateWithFlags(&origin_, cudaEventDefault));
+  anchor_ = origin_;
+  // The stream is empty: the event passes while the host goes on.
+  host_origin_ = Clock::now();
+  call("cudaEventRecord", cudaEventRecord(origin_, streams_[0]));
+}
+
+Time CudaDevice::now() const {
+  const auto since =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - host_origin_);
+  return Time::ns(since.count());
 }
 
 template <class F>
@@ -333,11 +343,11 @@ uint32_t CudaDevice::harvest(uint32_t most, bool past_gaps) {
       if (past_gaps) continue;
       break;
     }
-    const Time begin = anchor_at_ + since(timed_[anchor_].begin, t.begin);
+    const Time begin = anchor_at_ + since(anchor_, t.begin);
     times_[harvested_] = {begin, begin + since(t.begin, t.end), true};
     ++taken;
     if (harvested_ % kAnchorEvery == 0) {
-      anchor_ = harvested_;
+      anchor_ = t.begin;
       anchor_at_ = begin;
     }
   }

@@ -7,6 +7,7 @@
 // Worked number: an anchor at 8,000.000 ms and a start .125 ms behind it: 8,000,125,000,000 ps.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <vector>
 
@@ -44,11 +45,13 @@ class CudaDevice final : public Device {
   void synchronize(StreamId stream) override;
   void synchronize() override;
   void barrier() override;
+  Time now() const override;
   std::vector<LaunchTimes> times() override;
   std::vector<std::pair<uint32_t, int64_t>> differences() override;
   void abort(const std::string& why) override;
 
  private:
+  using Clock = std::chrono::steady_clock;
   // Of one launch; its events are recorded around it.
   struct Timed {
     cudaEvent_t begin = nullptr, end = nullptr;
@@ -77,8 +80,9 @@ class CudaDevice final : public Device {
   std::vector<Timed> timed_;  // by slot
   std::vector<LaunchTimes> times_;
   uint32_t harvested_ = 0, issued_ = 0;  // slots below it are in times_; are launched
-  uint32_t anchor_ = 0;
+  cudaEvent_t origin_ = nullptr, anchor_ = nullptr;
   Time anchor_at_;
+  Clock::time_point host_origin_;
 
   char* scratch_ = nullptr;
   Bytes scratch_bytes_ = 0, cursor_ = 0;

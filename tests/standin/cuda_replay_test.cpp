@@ -25,6 +25,7 @@
 #include "backends/replay/scale.h"
 #include "sim/base/error.h"
 #include "sim/schedule/graph/schedule_graph.h"
+#include "sim/schedule/works.h"
 #include "tests/standin/standin.h"
 #include "tests/unit/lay_out.h"
 
@@ -34,7 +35,7 @@ namespace {
 using standin::Fault;
 using standin::Record;
 using standin::Setup;
-using Why = Stopped::Why;
+using Reason = Stopped::Why;
 
 constexpr int64_t kScale = 65536;
 
@@ -411,7 +412,7 @@ Ended with_fault(const Fault& fault, double timeout_s = 20) {
   const Played p = small("fsdp2", 3);
   const auto began = std::chrono::steady_clock::now();
   Ended e;
-  Setup setup;
+  standin::Setup setup;
   setup.faults = {fault};
   e.ranks = play_ranks(p, setup, cuda_options(timeout_s));
   e.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
@@ -433,11 +434,11 @@ TEST(Faults, ACallThatFailsIsNamed) {
                                                 {"cublasLtMatmul", CUBLAS_STATUS_EXECUTION_FAILED},
                                                 {"ncclAllGather", ncclInternalError}}) {
     const Ended e = with_fault({call, call == "cudaEventRecord" ? 3000 : 40, code, 1});
-    EXPECT_EQ(e.of(1).why, Why::fault) << call;
+    EXPECT_EQ(e.of(1).why, Reason::fault) << call;
     EXPECT_EQ(e.of(1).what.find(call + ": "), 0U) << e.of(1).what;
     EXPECT_NE(e.of(1).what.find(std::to_string(code)), std::string::npos) << e.of(1).what;
     for (size_t r : {0U, 2U, 3U}) {
-      EXPECT_EQ(e.of(r).why, Why::other_rank) << call;
+      EXPECT_EQ(e.of(r).why, Reason::other_rank) << call;
       EXPECT_EQ(e.of(r).what, "rank 1: " + e.of(1).what);
       expect_kept(e.ranks[r]);
     }
@@ -457,7 +458,7 @@ TEST(Faults, ACollectiveThatNeverEnds) {
   const Ended e = with_fault({"hang", 40, 1, 1}, 1);
   int timeouts = 0;
   for (const Replay& r : e.ranks) {
-    timeouts += r.failure->why == Why::timeout;
+    timeouts += r.failure->why == Reason::timeout;
     expect_kept(r);
   }
   EXPECT_GE(timeouts, 1);
@@ -481,7 +482,7 @@ TEST(Faults, NcclReportsAnErrorLater) {
 TEST(Faults, OutOfMemory) {
   // The first call on rank 1 is its scratch memory, later ones are segments.
   const Ended e = with_fault({"cudaMalloc", 5, cudaErrorMemoryAllocation, 1});
-  EXPECT_EQ(e.of(1).why, Why::out_of_memory);
+  EXPECT_EQ(e.of(1).why, Reason::out_of_memory);
   EXPECT_NE(e.of(1).what.find("the device has no"), std::string::npos) << e.of(1).what;
   EXPECT_EQ(e.of(0).what, "rank 1: " + e.of(1).what);
 }
@@ -492,7 +493,7 @@ TEST(Faults, TheMemoryLimitIsHonoured) {
   o.memory_limit = 300 * kMiB;  // 256 are for what kernels read and write
   const Replay r = play_alone(p, {}, o);
   ASSERT_TRUE(r.failure);
-  EXPECT_EQ(r.failure->why, Why::out_of_memory);
+  EXPECT_EQ(r.failure->why, Reason::out_of_memory);
   int64_t reserved = 0;
   for (const Record& c : standin::records(0)) {
     if (c.call == "cudaMalloc") reserved += c.bytes;
@@ -530,7 +531,7 @@ TEST(Faults, CtrlC) {
 }
 
 TEST(Cuda, NoGpu) {
-  Setup none;
+  standin::Setup none;
   none.devices = 0;
   standin::set_up(none);
   const auto meeting = meet_alone();
