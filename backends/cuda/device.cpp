@@ -16,7 +16,7 @@ namespace {
 
 constexpr Bytes kStaging = 64 * kMiB;        // larger copies from and to the host go in pieces
 constexpr Bytes kLeastScratch = 256 * kMiB;  // more than the second-level cache of any GPU
-constexpr uint32_t kAnchorEvery = 256;
+constexpr uint32_t kAnchorEvery = 256, kLookEvery = 256;  // launches
 constexpr uint32_t kHarvest = 16;  // launches whose times are taken in some 50 us
 constexpr auto kSpin = std::chrono::microseconds(200);
 
@@ -162,6 +162,13 @@ Time CudaDevice::now() const {
   return Time::ns(since.count());
 }
 
+// Whether there is a reason to stop. Looked at in long waits and, where the host has none, now and then.
+void CudaDevice::look() {
+  if (collectives_) collectives_->look();
+  meeting_.look();
+  if (options_.limits.interrupted()) throw Stopped(Stopped::Why::interrupted, "interrupted");
+}
+
 template <class F>
 void CudaDevice::wait_until(F&& done, const char* what) {
   if (done()) return;
@@ -171,9 +178,7 @@ void CudaDevice::wait_until(F&& done, const char* what) {
     // The first microseconds without a pause: the host must not come late to the next launch.
     const auto now = Clock::now();
     if (now - began < kSpin) continue;
-    if (collectives_) collectives_->look();
-    meeting_.look();
-    if (options_.limits.interrupted()) throw Stopped(Stopped::Why::interrupted, "interrupted");
+    look();
     if (now > deadline)
       throw Stopped(Stopped::Why::timeout,
                     fmt::format("{} has not ended within {:g} s", what, options_.limits.timeout_s));
@@ -247,6 +252,7 @@ void CudaDevice::begin(StreamId stream, uint32_t slot) {
 void CudaDevice::end(StreamId stream, uint32_t slot) {
   call("cudaEventRecord", cudaEventRecord(timed_[slot].end, streams_[stream]));
   issued_ = slot + 1;
+  if (issued_ % kLookEvery == 0) look();
 }
 
 void CudaDevice::launch(StreamId stream, const Work& w, uint32_t slot) {
@@ -320,6 +326,7 @@ void CudaDevice::synchronize(StreamId stream) {
 
 void CudaDevice::synchronize() {
   for (size_t s = 0; s < streams_.size(); ++s) synchronize(static_cast<StreamId>(s));
+  look();
 }
 
 void CudaDevice::barrier() {

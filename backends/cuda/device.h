@@ -65,6 +65,7 @@ class CudaDevice final : public Device {
   void begin(StreamId stream, uint32_t slot);
   void end(StreamId stream, uint32_t slot);
   uint32_t harvest(uint32_t most, bool past_gaps);
+  void look();
   template <class F>
   void wait_until(F&& done, const char* what);
 

@@ -52,6 +52,7 @@ void Machine::set_up(const Setup& s) {
   for (Device& d : devices)
     for (auto& [at, bytes] : d.memory) std::free(at);
   setup = s;
+  last_error() = 0;
   devices.assign(static_cast<size_t>(std::max(s.devices, 1)), {});
 }
 
@@ -119,7 +120,7 @@ void Machine::play() {
               r.start = std::max(r.start, start);
               if (++r.arrived == r.expected && !r.hangs && r.end < 0) {
                 if (r.effect) r.effect();
-                r.end = r.start + r.duration;
+                r.end = *r.communicator = std::max(r.start, *r.communicator) + r.duration;
                 moved = true;
               }
             }

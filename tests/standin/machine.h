@@ -29,6 +29,7 @@ struct Rendezvous {
   int64_t start = 0, end = -1;  // end < 0: it has not ended
   int64_t duration = 0;
   bool hangs = false;
+  std::shared_ptr<int64_t> communicator;  // until when it is taken by the collectives before
   std::function<void()> effect;
 };
 

@@ -34,6 +34,7 @@ struct Call {
 struct Group {
   int size = 0, awaited = 0, joined = 0;  // awaited < size where one rank plays alone
   std::map<int64_t, std::shared_ptr<Call>> calls;
+  std::shared_ptr<int64_t> taken = std::make_shared<int64_t>(0);
   ncclResult_t error = ncclSuccess;
 };
 
@@ -153,6 +154,7 @@ ncclResult_t collective(const char* name, What what, const void* in, void* out, 
     c->in.resize(static_cast<size_t>(g.size));
     c->out.resize(static_cast<size_t>(g.size));
     c->rendezvous->expected = g.awaited;
+    c->rendezvous->communicator = g.taken;
     c->rendezvous->duration = 10'000 + all / 100;
     if (g.awaited == g.size)
       c->rendezvous->effect = [call = c.get()] {
