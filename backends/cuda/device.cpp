@@ -20,7 +20,7 @@ constexpr uint32_t kAnchorEvery = 256, kLookEvery = 256;  // launches
 constexpr uint32_t kHarvest = 16;  // launches whose times are taken in some 50 us
 constexpr auto kSpin = std::chrono::microseconds(200);
 
-int choose_gpu(const Meeting& meeting, const CudaOptions& options) {
+int count_gpus() {
   int count = 0;
   const cudaError_t code = cudaGetDeviceCount(&count);
   if (code == cudaErrorNoDevice || code == cudaErrorInsufficientDriver || count == 0)
@@ -28,6 +28,11 @@ int choose_gpu(const Meeting& meeting, const CudaOptions& options) {
                        ? "this machine has no NVIDIA driver, or one older than this build's CUDA"
                        : "this machine has no NVIDIA GPU");
   call("cudaGetDeviceCount", code);
+  return count;
+}
+
+int choose_gpu(const Meeting& meeting, const CudaOptions& options) {
+  const int count = count_gpus();
   const int local = options.local_rank.value_or(meeting.rank() % count);
   if (local >= count)
     throw Error(fmt::format("rank {} is to use GPU {} of its node, which shows {}", meeting.rank(),
@@ -391,6 +396,8 @@ void CudaDevice::abort(const std::string& why) {
   meeting_.fail(why);
   if (collectives_) collectives_->abort();
 }
+
+void require_gpu() { count_gpus(); }
 
 std::unique_ptr<Device> cuda_device(Meeting& meeting, const CudaOptions& options) {
   return std::make_unique<CudaDevice>(meeting, options);

@@ -27,8 +27,10 @@ struct CudaOptions {
   std::vector<std::string> groups;                   // by GroupId, for NVTX ranges
 };
 
-// `meeting` outlives the device; with single_gpu it is one of a single rank. Throws NoDevice where
-// there is no GPU, Error where the rank asks for one that is not there.
+// Throws NoDevice where there is no GPU, or the build has no CUDA.
+void require_gpu();
+// `meeting` outlives the device; with single_gpu it is one of a single rank. Throws as
+// require_gpu() does, and Error where the rank asks for a GPU that is not there.
 std::unique_ptr<Device> cuda_device(Meeting& meeting, const CudaOptions& options);
 
 }  // namespace shardsim

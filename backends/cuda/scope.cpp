@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <nvtx3/nvToolsExt.h>
 
+#include "sim/schedule/fsdp_scope.h"
 #include "sim/schedule/works.h"
 
 namespace shardsim {

@@ -6,11 +6,14 @@
 #include <memory>
 #include <optional>
 
+#include "backends/cuda/replay.h"
 #include "backends/host/mpi_group.h"
 #include "backends/host/replay.h"
 #include "backends/replay/scale.h"
 #include "sim/base/error.h"
+#include "sim/base/quantity.h"
 #include "sim/cli/command.h"
+#include "sim/cli/replay_cuda.h"
 #include "sim/cli/replay_report.h"
 #include "sim/config/scenario.h"
 #include "sim/memory/allocator_settings.h"
@@ -24,6 +27,9 @@ struct ReplayOptions {
   std::string scenario, ops, backend = "host", scale = "auto";
   int warmup = 3, steps = 5;
   double timeout_s = 60;
+  CudaChoices cuda;
+  std::string memory_limit;
+  bool on_cuda() const { return backend == "cuda"; }
 };
 
 constexpr int64_t kMostThreads = 32;
@@ -33,6 +39,7 @@ constexpr Bytes kStepBytes = 128 * kMiB;
 constexpr int64_t kStepFlops = 100'000'000;
 
 int64_t scale_of(const ReplayOptions& options, const Schedule& schedule) {
+  if (options.scale == "auto" && options.on_cuda()) return 1;
   if (options.scale == "auto") return scale_for(schedule, kStepBytes, kStepFlops);
   constexpr size_t kDigits = 12;
   const bool digits = !options.scale.empty() && options.scale.size() <= kDigits &&
@@ -54,8 +61,8 @@ AllocatorSettings allocator_of(const Scenario& scenario, const std::string& file
 }
 
 void check(const ReplayOptions& options) {
-  if (options.backend != "host")
-    throw Error(fmt::format("--backend: expected host, got '{}'", options.backend));
+  if (options.backend != "host" && !options.on_cuda())
+    throw Error(fmt::format("--backend: expected host or cuda, got '{}'", options.backend));
   if (options.warmup < 1 || options.steps < 1 || options.warmup > kMostSteps ||
       options.steps > kMostSteps)
     throw Error(fmt::format("--warmup and --steps: expected 1 to {} of each, got {} and {}",
@@ -136,6 +143,7 @@ int report(const ReplayRun& run, const std::string& ops, const Context& context)
 
 // All that can be wrong before a device is touched.
 struct Prepared {
+  Scenario scenario;
   HostOptions host;
   int64_t world = 1;
   int steps = 0;
@@ -167,6 +175,7 @@ std::unique_ptr<Prepared> prepare(const ReplayOptions& options, const Context& c
   p->played = scaled(p->schedule, p->run.scale, p->world);
   p->run.schedule = &p->schedule;
   p->run.played = &p->played;
+  p->scenario = std::move(scenario);
   return p;
 }
 
@@ -207,7 +216,29 @@ int replay_under_mpi(const ReplayOptions& options, const Context& context) {
   return code;
 }
 
+int replay_on_gpu(const ReplayOptions& options, const Context& context) try {
+  check(options);
+  require_gpu();
+  CudaChoices choices = options.cuda;
+  if (!options.memory_limit.empty()) {
+    const Parsed<Bytes> limit = parse_bytes(options.memory_limit);
+    if (!limit.ok())
+      throw Error(fmt::format("--memory-limit: '{}' {}", options.memory_limit, limit.problem));
+    choices.memory_limit = limit.value;
+  }
+  const std::unique_ptr<Prepared> p = prepare(options, context);
+  context.interrupt->ask_first();
+  const std::optional<ReplayRun> run =
+      replay_on_cuda(p->run, p->scenario, choices, p->host.play, p->host.limits);
+  if (!run) return context.interrupt->requested() ? kInterrupted : kCheckFailed;
+  return report(*run, options.ops, context);
+} catch (const NoDevice& e) {
+  fmt::print(stderr, "{}\n", e.text());
+  return kNoDevice;
+}
+
 int replay(const ReplayOptions& options, const Context& context) {
+  if (options.on_cuda()) return replay_on_gpu(options, context);
   if (started_by_mpi()) return replay_under_mpi(options, context);
   const std::unique_ptr<Prepared> p = prepare(options, context);
   if (p->world > kMostThreads)
@@ -227,7 +258,8 @@ void add_replay(CLI::App& app, Context& context) {
       "replay", "Plays a scenario's schedule on real devices and measures it, op by op");
   command->add_option("scenario", options->scenario, "A scenario (.yaml)")->required();
   command->add_option("--backend", options->backend,
-                      "host: streams as threads, ranks as threads or, under mpirun, as processes");
+                      "host (default): streams as threads, ranks as threads or, under mpirun, as "
+                      "processes; cuda: NVIDIA GPUs and NCCL, a process a rank");
   command->add_option("--ops", options->ops,
                       "Also writes what rank 0's device did, op by op (.json), for `shardsim "
                       "compare` and `shardsim calibrate --from`");
@@ -239,6 +271,18 @@ void add_replay(CLI::App& app, Context& context) {
   command->add_option("--steps", options->steps, "Timed steps (default 5)");
   command->add_option("--timeout", options->timeout_s,
                       "Seconds that a rank waits for anything before it gives up (default 60)");
+  command->add_flag(
+      "--single-gpu", options->cuda.single_gpu,
+      "cuda: one GPU plays rank 0 alone; a collective waits as long as the cost model "
+      "says");
+  command->add_option("--memory-limit", options->memory_limit,
+                      "cuda: what may be reserved of the GPU, such as '40 GiB' (default all)");
+  command->add_option(
+      "--meet", options->cuda.directory,
+      "cuda: a directory on a shared file system that the ranks meet in; without it "
+      "they meet over TCP, at MASTER_ADDR");
+  command->add_option("--port", options->cuda.port,
+                      "cuda: the port that they meet at (default MASTER_PORT + 1)");
   add_output_options(*command, context);
   command->footer(
       std::string(has_mpi() ? "Built with MPI. " : "Built without MPI. ") +
@@ -246,7 +290,9 @@ void add_replay(CLI::App& app, Context& context) {
       "Examples:\n"
       "  shardsim replay scenarios/small/fsdp2.yaml --ops measured.json\n"
       "  shardsim compare scenarios/small/fsdp2.yaml measured.json\n"
-      "  mpirun -np 4 shardsim replay scenarios/small/fsdp2.yaml");
+      "  mpirun -np 4 shardsim replay scenarios/small/fsdp2.yaml\n"
+      "  torchrun --no-python --nproc-per-node 8 shardsim replay "
+      "scenarios/llama3-8b-fsdp2-h100x8.yaml --backend cuda");
   command->callback([options, &context] {
     context.run = [options, &context] { return replay(*options, context); };
   });

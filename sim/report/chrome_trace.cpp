@@ -7,6 +7,7 @@
 #include <ostream>
 
 #include "sim/base/escape.h"
+#include "sim/schedule/fsdp_scope.h"
 
 namespace shardsim {
 namespace {
