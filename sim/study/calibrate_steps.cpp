@@ -58,7 +58,8 @@ bool hardly_fitted(const FittedConstant& f) {
 
 CalibrationFile calibrate_steps(const CsvTable& table, const CalibrateOptions& options,
                                 const std::optional<ValidationSplit>& split) {
-  const Validation v = validate_training(table, split_of(table, split), {.leave_one_out = false});
+  const ValidationSplit used = split_of(table, split);
+  const Validation v = validate_training(table, used, {.leave_one_out = false});
   std::set<std::string> gpus;
   std::map<std::string, std::vector<double>> errors;  // of the GPU's rows, by group
   int64_t rows = 0;
@@ -82,8 +83,9 @@ CalibrationFile calibrate_steps(const CsvTable& table, const CalibrateOptions& o
   CalibrationFile file;
   file.gpu = *gpus.begin();
   const CalibrationFile* shipped = calibration_for(file.gpu);
-  const Calibration prior = calibration_of(find_gpu(file.gpu).value());
-  Calibration c = shipped != nullptr ? *shipped->sustained : prior;
+  const Calibration before = calibration_of(find_gpu(file.gpu).value());
+  Calibration c = shipped != nullptr ? *shipped->sustained : before;
+  const Calibration prior = used.fits_unlisted() ? c : before;
   if (shipped != nullptr)
     for (const auto& [name, from] : shipped->from)
       file.from[name] = fmt::format("shipped {}: {}", shipped->name, from);

@@ -1,7 +1,8 @@
 // A GPU's constants in a training step from measured steps: those of the split's rows of role fit, by
 // sim/study/fit.h as `validate` fits them (other GPUs' rows say what the constants that all share
 // are). What is not fitted is the shipped calibration's, or the generation's.
-// Without a split of the user's the shipped one holds; a table of which it names no row is fitted whole.
+// Without a split of the user's the shipped one holds; a table of which it names no row is fitted whole,
+// starting from the shipped calibration.
 // Worked example: of the published table and h100-sxm5-80gb it takes the rows of every GPU, and its
 // data are the H100's groups with their median errors.
 #pragma once

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "sim/base/error.h"
+#include "sim/cost/assumptions.h"
 #include "sim/study/parallel.h"
 
 namespace shardsim {
@@ -75,10 +76,14 @@ Calibration at_point(const Calibration& prior, const std::string& gpu,
   return c;
 }
 
+Calibration prior_of(const FitRow& row) {
+  const Scenario& s = row.model->scenario();
+  return row.from_own ? own_calibration(s) : calibration_of(s.cluster.gpu);
+}
+
 double predicted_s(const FitRow& row, const std::vector<FitConstant>& constants,
                    const FitPoint& point) {
-  const Calibration prior = calibration_of(row.model->scenario().cluster.gpu);
-  const Calibration c = at_point(prior, row.gpu, constants, point);
+  const Calibration c = at_point(prior_of(row), row.gpu, constants, point);
   return row.model->seconds(c);
 }
 

@@ -31,7 +31,11 @@ struct FitRow {
   double measured_s = 0;
   std::string source;  // whose error it shares
   std::string gpu;
+  // The prior is the scenario's own calibration, that of a user's few rows; otherwise what is known of
+  // the GPU's generation before any fit.
+  bool from_own = false;
 };
+Calibration prior_of(const FitRow& row);
 
 struct FitOptions {
   double row_error = .025, shared_error = .025;

@@ -144,7 +144,7 @@ void experiments(const ValidationSplit& split, const ValidateOptions& with, int 
     const ValidatedRow& r = v.rows[i];
     if (!models[i]) continue;
     index.push_back(i);
-    rows.push_back({models[i].get(), r.measured_s, r.group, r.gpu});
+    rows.push_back({models[i].get(), r.measured_s, r.group, r.gpu, split.fits_unlisted()});
     const bool fitted = r.part.role == RowRole::fit;
     use.push_back(fitted);
     if (!fitted) continue;
@@ -160,7 +160,7 @@ void experiments(const ValidationSplit& split, const ValidateOptions& with, int 
     FittedConstant c{constants[k], 0, 0, fitted.standard_error[k] * 100};
     for (const FitRow& r : rows)
       if (constants[k].gpu.empty() || constants[k].gpu == r.gpu) {
-        const Calibration prior = calibration_of(r.model->scenario().cluster.gpu);
+        const Calibration prior = prior_of(r);
         for (const ConstantInfo& info : calibration_constants())
           if (info.name == constants[k].name) {
             c.prior = prior.*info.member;

@@ -36,6 +36,7 @@ class ValidationSplit {
   RowPart part_of(const MeasuredRow& row) const;
   // Rows that no entry names are fitted: a user's own table.
   void fit_unlisted() { fits_unlisted_ = true; }
+  bool fits_unlisted() const { return fits_unlisted_; }
   // One for each constant and each of these GPUs where a constant is of one GPU.
   std::vector<FitConstant> constants(const std::vector<std::string>& gpus) const;
   const FitOptions& noise() const { return noise_; }
