@@ -88,12 +88,13 @@ double predicted_s(const FitRow& row, const std::vector<FitConstant>& constants,
 }
 
 Linearized::Linearized(const std::vector<FitRow>& rows, const std::vector<FitConstant>& constants,
-                       FitPoint point, int threads)
+                       FitPoint point, int threads, const std::vector<bool>* use)
     : constants_(constants.size()),
       point_(std::move(point)),
       residual_(rows.size()),
       slope_(rows.size() * constants.size()) {
   parallel_for(rows.size(), threads, [&](size_t r) {
+    if (use != nullptr && !(*use)[r]) return;
     const double here = std::log(predicted_s(rows[r], constants, point_));
     residual_[r] = std::log(rows[r].measured_s) - here;
     for (size_t i = 0; i < constants.size(); ++i) {

@@ -55,8 +55,9 @@ double predicted_s(const FitRow& row, const std::vector<FitConstant>& constants,
 // Rows with their derivatives at one point, from which any subset of them can be fitted.
 class Linearized {
  public:
+  // Of the rows whose `use` is set; none given: of all.
   Linearized(const std::vector<FitRow>& rows, const std::vector<FitConstant>& constants,
-             FitPoint point, int threads);
+             FitPoint point, int threads, const std::vector<bool>* use = nullptr);
 
   const FitPoint& point() const { return point_; }
   // log measured - log predicted of row r at `point`, to first order.

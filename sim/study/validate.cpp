@@ -174,13 +174,15 @@ void experiments(const ValidationSplit& split, const ValidateOptions& with, int 
     v.rows[index[r]].fitted_s = predicted_s(rows[r], constants, fitted.point);
   });
   if (!with.leave_one_out) return;
-  // Without one source the constants move little: one linearization at the common fit serves all.
+  // Without one source the constants move: from the common fit, and then once more from where that led.
   const Linearized near(rows, constants, fitted.point, threads);
   for (const std::string& source : sources) {
     std::vector<bool> others = use;
     for (size_t r = 0; r < rows.size(); ++r)
       if (rows[r].source == source) others[r] = false;
-    const FitPoint point = near.solve(rows, constants, others, options);
+    const Linearized there(rows, constants, near.solve(rows, constants, others, options), threads,
+                           &others);
+    const FitPoint point = there.solve(rows, constants, others, options);
     parallel_for(rows.size(), threads, [&](size_t r) {
       if (rows[r].source == source)
         v.rows[index[r]].held_s = predicted_s(rows[r], constants, point);
