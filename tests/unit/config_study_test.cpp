@@ -114,7 +114,8 @@ TEST(Study, MistakesStandWhereTheyAre) {
   EXPECT_EQ(mistake("axes:\n  training.micro_batch: [many]\n").substr(0, 60),
             "s.yaml:4:26: error: training.micro_batch: expected a whole n");
   EXPECT_EQ(mistake("axes:\n  training.micro_batch: []\n"),
-            "s.yaml:4:25: error: axes.training.micro_batch: expected a list of values, got an empty list");
+            "s.yaml:4:25: error: axes.training.micro_batch: expected a list of values, got an "
+            "empty list");
   EXPECT_EQ(mistake("axes:\n  training.micro_batch.x: [1]\n").substr(0, 60),
             "s.yaml:4:28: error: training.micro_batch: the scenario's val");
   EXPECT_NE(mistake("axes:\n  a: {zip: {cluster.nodes: [1, 2], training.seq_len: [1]}}\n")
