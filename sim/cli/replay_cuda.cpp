@@ -83,7 +83,7 @@ std::optional<ReplayRun> replay_on_cuda(ReplayRun run, const Scenario& scenario,
   run.source = OpSource::replay_cuda;
   run.where = choices.single_gpu
                   ? fmt::format("one GPU as rank 0 of {}, collectives modelled", run.world)
-                  : fmt::format("{} GPUs", run.world);
+                  : fmt::format("{} GPU{}", run.world, run.world == 1 ? "" : "s");
   CudaOptions cuda;
   cuda.local_rank = place.local_rank;
   cuda.limits = limits;

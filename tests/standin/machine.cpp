@@ -62,9 +62,9 @@ const Fault* Machine::fault(const char* name, int nth) const {
   return nullptr;
 }
 
-int Machine::begin(const char* call) {
+int Machine::begin(const char* call, int64_t takes_ns) {
   Device& d = device();
-  d.now += 1000;
+  d.now += takes_ns;
   const int nth = d.calls[call]++;
   const Fault* const f = fault(call, nth);
   if (f != nullptr) last_error() = f->code;

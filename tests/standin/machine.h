@@ -76,7 +76,7 @@ class Machine {
   Device& device() { return devices[static_cast<size_t>(current())]; }
   void set_up(const Setup& s);
   // A call begins: takes time; the code of an injected fault, or 0.
-  int begin(const char* call);
+  int begin(const char* call, int64_t takes_ns = 1000);
   const Fault* fault(const char* name, int nth) const;
   void put(Stream* stream, Operation operation);
   // Plays what can be played, on all devices.

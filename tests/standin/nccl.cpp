@@ -258,7 +258,7 @@ ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncclComm_t* ou
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   Machine& m = Machine::get();
   const Lock lock(m.mutex);
-  if (const int code = m.begin("ncclCommGetAsyncError")) return static_cast<ncclResult_t>(code);
+  if (const int code = m.begin("ncclCommGetAsyncError", 0)) return static_cast<ncclResult_t>(code);
   const bool ready = comm->group && comm->group->joined >= comm->group->awaited;
   *state = !ready ? ncclInProgress : comm->group->error;
   return ncclSuccess;
