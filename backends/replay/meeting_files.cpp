@@ -71,6 +71,7 @@ class Files final : public Meeting {
     const std::string round = std::to_string(round_++);
     write(file(round, rank_), mine);
     std::vector<std::string> out;
+    out.reserve(static_cast<size_t>(world_));
     for (int r = 0; r < world_; ++r) out.push_back(await(file(round, r), r));
     // All have written this round, so all have read the one before.
     std::error_code code;
