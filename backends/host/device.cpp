@@ -149,9 +149,15 @@ bool HostDevice::passed(uint32_t event) {
 // In slices, for the sake of what no condition tells: Ctrl-C and the other ranks.
 template <class F>
 void HostDevice::wait_until(F&& done, const char* what) {
-  const auto deadline = Clock::now() + std::chrono::duration<double>(limits_.timeout_s);
+  const auto patience = std::chrono::duration<double>(limits_.timeout_s);
+  auto deadline = Clock::now() + patience;
   std::unique_lock lock(mutex_);
+  uint64_t seen = played_;
   while (true) {
+    if (played_ != seen) {
+      seen = played_;
+      deadline = Clock::now() + patience;
+    }
     // First: a stream that has failed has no calls left either.
     if (!failure_.empty()) throw Stopped(Stopped::Why::other_rank, failure_);
     if (done()) return;
@@ -218,6 +224,7 @@ void HostDevice::serve(Stream& stream) {
     }
     if (!failure_.empty()) continue;
     stream.calls.pop_front();
+    ++played_;
     if (stream.calls.empty()) changed_.notify_all();
   }
 }

@@ -93,6 +93,7 @@ class HostDevice : public Device {
   std::vector<Event> events_;
   std::vector<LaunchTimes> times_;
   std::vector<std::pair<uint32_t, int64_t>> differences_;
+  uint64_t played_ = 0;  // calls of all streams
   std::string failure_;  // why no more calls are played; empty: they are
   bool ending_ = false;
 };

@@ -51,7 +51,7 @@ class NoDevice : public Error {
 };
 
 struct Limits {
-  double timeout_s = 60;  // longest single wait
+  double timeout_s = 60;  // longest wait in which nothing happens
   std::function<bool()> interrupted = [] { return false; };
 };
 

@@ -98,8 +98,11 @@ void refuse_overwrite(const Context& context, const std::string& input) {
 
 void refuse_overwrite(const std::string& option, const std::string& output,
                       const std::string& input) {
+  namespace fs = std::filesystem;
   std::error_code error;
-  if (!output.empty() && std::filesystem::equivalent(output, input, error))
+  if (output.empty() || input.empty()) return;
+  if (fs::equivalent(output, input, error) ||
+      fs::weakly_canonical(output, error) == fs::weakly_canonical(input, error))
     throw Error(option + " is the input itself, which would be lost", {output},
                 "give another file");
 }

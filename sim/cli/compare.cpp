@@ -20,6 +20,8 @@ struct CompareOptions {
 };
 
 int run(const CompareOptions& options, const Context& context) {
+  if (options.max_error && std::isnan(*options.max_error))
+    throw Error("--max-error: expected a percentage from 0, got nan");
   refuse_overwrite(context, options.predicted);
   refuse_overwrite(context, options.measured);
   OpLog predicted = load_or_simulate_ops(options.predicted);

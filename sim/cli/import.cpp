@@ -17,6 +17,10 @@ struct KinetoCommand {
 
 int import(const KinetoCommand& command, const Context& context) {
   refuse_overwrite("-o", command.output, command.trace);
+  std::error_code error;
+  if (std::filesystem::is_directory(command.trace, error))
+    for (const auto& trace : std::filesystem::directory_iterator(command.trace, error))
+      refuse_overwrite("-o", command.output, trace.path().string());
   const OpLog log = import_kineto(command.trace, {command.rank, command.step});
   for (const std::string& w : log.warnings) fmt::print(stderr, "note: {}\n", w);
   const std::string text = op_log_json(log);

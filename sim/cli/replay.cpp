@@ -155,6 +155,7 @@ std::unique_ptr<Prepared> prepare(const ReplayOptions& options, const Context& c
   check(options);
   refuse_overwrite(context, options.scenario);
   refuse_overwrite("--ops", options.ops, options.scenario);
+  refuse_overwrite(context, options.ops);
   Scenario scenario = load_scenario(options.scenario);
   auto p = std::make_unique<Prepared>();
   p->host = host_options(options, scenario, context);

@@ -95,6 +95,8 @@ bool is_store(const std::string& path) { return std::filesystem::path(path).exte
 int run(const SweepCommand& command, const Context& context) {
   const Question question = question_of(command);
   refuse_overwrite(context, command.study);
+  for (const std::string& part : command.merge) refuse_overwrite(context, part);
+  refuse_overwrite(context, command.store);
   if (!command.merge.empty()) {
     if (command.store.empty())
       throw Error("--merge: no store to write is named", {}, "--store merged.db");
@@ -110,6 +112,8 @@ int run(const SweepCommand& command, const Context& context) {
   }
   const Study study = load_study(command.study);
   const std::string path = store_of(command, study);
+  refuse_overwrite(context, study.base_file());
+  refuse_overwrite(context, path);
   if (command.show) {
     write(SweepStore::read(path), question, command.best, context);
     return kOk;

@@ -1,10 +1,12 @@
 #include "sim/config/study.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
 
 #include "sim/config/model.h"
 #include "sim/config/reader.h"
@@ -168,6 +170,39 @@ class AxisReader {
 
 }  // namespace
 
+namespace {
+
+// One of the two paths leads to the other's value, or into it.
+bool overlap(const Setting& a, const Setting& b) {
+  const size_t common = std::min(a.path.size(), b.path.size());
+  return std::equal(a.path.begin(), a.path.begin() + static_cast<long>(common), b.path.begin());
+}
+
+// What two axes set would be one axis's alone, under the labels of both.
+void refuse_overlaps(const Map& axes, const std::vector<Axis>& all) {
+  const auto refuse = [&](const Axis& axis, const Setting& s, const std::string& by) {
+    axes.fail_key(axis.name, fmt::format("{} is set by {} too", fmt::join(s.path, "."), by),
+                  "each key is set in one place: zip keys that move together, or merge the axes");
+  };
+  // Places of an axis mostly set the same keys: each key once.
+  std::vector<std::map<std::vector<std::string>, const Setting*>> keys(all.size());
+  for (size_t a = 0; a < all.size(); ++a)
+    for (const AxisPlace& place : all[a].places)
+      for (size_t i = 0; i < place.settings.size(); ++i) {
+        for (size_t j = 0; j < i; ++j)
+          if (overlap(place.settings[j], place.settings[i]))
+            refuse(all[a], place.settings[i], "the same place of the axis");
+        keys[a].emplace(place.settings[i].path, &place.settings[i]);
+      }
+  for (size_t b = 0; b < all.size(); ++b)
+    for (size_t a = 0; a < b; ++a)
+      for (const auto& [path, s] : keys[b])
+        for (const auto& [other, o] : keys[a])
+          if (overlap(*o, *s)) refuse(all[b], *s, fmt::format("axis '{}'", all[a].name));
+}
+
+}  // namespace
+
 bool Study::Condition::matches(const std::vector<Axis>& axes,
                                const std::vector<size_t>& places) const {
   for (size_t a = 0; a < axes.size(); ++a) {
@@ -256,6 +291,7 @@ Study parse_study(std::string_view text, const std::string& file) {
     study.size_ *= n;
   }
   if (study.axes_.empty()) axes.fail("no axis is given");
+  refuse_overlaps(axis_map, study.axes_);
   study.numbers_ = std::move(reader.numbers_);
 
   const auto conditions = [&](std::string_view key, std::vector<Study::Condition>& out) {

@@ -359,6 +359,11 @@ OpsCalibration calibrate_ops(const Scenario& scenario, const Simulation& simulat
     value = before.*info.member;
     out.file.from.erase(std::string(info.name));
   }
+  if (log.source == OpSource::replay_host)
+    out.notes.emplace_back(
+        "the replay ran on a host: these are its constants, and not those of the GPU whose name "
+        "the "
+        "file carries");
   if (log.scale != 1)
     out.notes.push_back(fmt::format(
         "the replay's sizes were scaled down by {}: constants are of works as scheduled",

@@ -106,7 +106,7 @@ std::string group_of(const std::string& scope) {
 // The scopes around a moment of a thread, the innermost last.
 class ScopeStack {
  public:
-  ScopeStack(const KinetoTrace& trace, std::string_view prefix) : trace_(trace) {
+  ScopeStack(const KinetoTrace& trace, std::string_view prefix) {
     for (const HostScope& s : trace.scopes)
       if (trace.names[s.name].starts_with(prefix)) by_thread_[s.thread].push_back(s);
     for (auto& [thread, scopes] : by_thread_)
@@ -134,7 +134,6 @@ class ScopeStack {
     size_t next = 0;
     std::vector<size_t> open;
   };
-  const KinetoTrace& trace_;
   std::map<int64_t, std::vector<HostScope>> by_thread_;
   std::map<int64_t, Walk> walks_;
 };
@@ -417,6 +416,7 @@ std::string file_of_rank(const std::string& folder, const std::optional<int64_t>
   const auto found = ranks.find(*wanted);
   if (found != ranks.end()) return found->second;
   std::vector<int64_t> known;
+  known.reserve(ranks.size());
   for (const auto& [rank, path] : ranks) known.push_back(rank);
   throw Error(fmt::format("--rank: the folder has no trace of rank {}", *wanted), {folder},
               fmt::format("it has those of {}", fmt::join(known, ", ")));

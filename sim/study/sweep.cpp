@@ -96,8 +96,11 @@ class Progress {
 SweepResult sweep(const Study& study, SweepStore& store, const SweepOptions& options) {
   std::vector<int64_t> points;
   int64_t number = 0;
-  for (int64_t p = 0; p < study.size(); ++p)
+  constexpr int64_t kOften = 65536;
+  for (int64_t p = 0; p < study.size(); ++p) {
+    if (p % kOften == 0 && options.interrupted()) return {0, 0, 0, 0, false};
     if (!study.left_out(p) && number++ % options.shards == options.shard - 1) points.push_back(p);
+  }
   if (points.empty())
     throw Error("no point is left", {}, "the study's skip and only leave every point out");
   Progress progress(store, options, static_cast<int64_t>(points.size()));

@@ -133,7 +133,19 @@ std::string short_key(std::string_view text) {
 }
 
 SweepStore::~SweepStore() {
+  // One file is left, not three; and none of a sweep that has found nothing.
+  bool empty = false;
+  if (db_ != nullptr && lock_ >= 0) {
+    sqlite3_exec(db_, "PRAGMA journal_mode = DELETE", nullptr, nullptr, nullptr);
+    try {
+      Statement s(db_, path_, "SELECT count(*) FROM rows");
+      empty = made_ && s.step() && s.whole_of(0) == 0;
+    } catch (const Error&) {
+      empty = false;
+    }
+  }
   sqlite3_close(db_);
+  if (empty) ::unlink(path_.c_str());
   // Behind the database: closing a file drops the process's locks of it.
   if (lock_ >= 0) ::close(lock_);
 }
@@ -166,6 +178,7 @@ void SweepStore::make(const StoredSweep& sweep) {
                                                                   {"axes", axes.dump()}})
     insert.text(key).text(value).again();
   run(db_, path_, "COMMIT", "cannot be written");
+  made_ = true;
 }
 
 SweepStore::SweepStore(const std::string& path, const Study& study) {

@@ -68,6 +68,7 @@ class SweepStore {
   std::string path_;
   sqlite3* db_ = nullptr;
   int lock_ = -1;
+  bool made_ = false;  // by this object
 };
 
 }  // namespace shardsim

@@ -76,6 +76,7 @@ Json figures(const SweepRow& r) {
 
 std::vector<int64_t> numbers(const std::vector<Answer>& answers) {
   std::vector<int64_t> out;
+  out.reserve(answers.size());
   for (const Answer& a : answers) out.push_back(a.point->point);
   return out;
 }

@@ -123,6 +123,12 @@ TEST(Study, MistakesStandWhereTheyAre) {
             std::string::npos);
   EXPECT_NE(mistake("axes:\n  training.seq_len: [1, 2, 1]\n").find("is here twice"),
             std::string::npos);
+  EXPECT_EQ(mistake("axes:\n  training.micro_batch: [1]\n  training: [{strategy: ddp}]\n"),
+            "s.yaml:5:3: error: axes.training: training is set by axis 'training.micro_batch' too\n"
+            "  hint: each key is set in one place: zip keys that move together, or merge the axes");
+  EXPECT_NE(mistake("axes:\n  a: {choices: {x: {training: {}, training.seq_len: 1}}}\n")
+                .find("training.seq_len is set by the same place of the axis too"),
+            std::string::npos);
   EXPECT_NE(mistake("axes: {}\n").find("no axis is given"), std::string::npos);
   EXPECT_NE(mistake("axes:\n  cluster.nodes: [1]\nskip:\n  - {training.seq_len: 1}\n")
                 .find("is no axis of this study"),
