@@ -181,7 +181,8 @@ void SweepStore::make(const StoredSweep& sweep) {
   made_ = true;
 }
 
-SweepStore::SweepStore(const std::string& path, const Study& study) {
+// By way of the other constructor, so that what is thrown here still closes what was opened.
+SweepStore::SweepStore(const std::string& path, const Study& study) : SweepStore() {
   open_for_writing(path);
   if (is_empty(db_, path_)) {
     StoredSweep sweep;
