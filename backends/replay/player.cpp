@@ -9,6 +9,7 @@
 #include "backends/replay/communicators.h"
 #include "backends/replay/regions.h"
 #include "sim/base/error.h"
+#include "sim/memory/mark_row.h"
 
 namespace shardsim {
 
@@ -92,7 +93,7 @@ class Player final : DeviceClock, AllocatorLog {
   std::vector<bool> over_;         // by event: known to have passed
   std::vector<bool> looked_;       // by event: a WaitUnlessDone looks at it
   int steps_begun_ = 0;
-  Bytes live_ = 0, peak_ = 0;
+  Bytes live_ = 0;
 };
 
 DevicePlan Player::plan() const {
@@ -153,7 +154,6 @@ void Player::allocate(BufferId b) {
   if (!allocator_.alloc(b.v, buffer.bytes, buffer.pool))
     throw Stopped(Stopped::Why::out_of_memory, allocator_.out_of_memory().text());
   live_ += round_block(buffer.bytes);
-  peak_ = std::max(peak_, live_);
   out_.trace.peak = std::max(out_.trace.peak, live_);
 }
 
@@ -215,21 +215,13 @@ void Player::launch(const Instr& in, const Segment& s, uint32_t code) {
 }
 
 void Player::mark(uint32_t index) {
-  using S = AllocatorStatistics;
-  const S& s = allocator_.statistics();
   MarkRow& row = out_.trace.marks.emplace_back();
   row.mark = index;
   row.launches = out_.issued;
   row.host = device_.now();
-  row.allocated = s.current(S::allocated_bytes);
-  row.allocated_peak = s.peak(S::allocated_bytes);
-  row.active = s.current(S::active_bytes);
-  row.active_peak = s.peak(S::active_bytes);
-  row.reserved = s.current(S::reserved_bytes);
-  row.reserved_peak = s.peak(S::reserved_bytes);
+  fill(row, allocator_);
   if (!schedule_.marks[index].begins_step) return;
   allocator_.reset_peaks();
-  peak_ = live_;
   if (steps_begun_++ == options_.timed_from) device_.barrier();
 }
 
@@ -280,10 +272,7 @@ void Player::step(const Instr& in, const Segment& s, uint32_t code) {
       return;
     case Kind::EmptyCache:
       allocator_.empty_cache();
-      if (in.a == 1) {
-        allocator_.reset_peaks();
-        peak_ = live_;
-      }
+      if (in.a == 1) allocator_.reset_peaks();
       return;
     case Kind::PinnedTake: {
       std::deque<uint32_t>& pool = pinned_[in.a];

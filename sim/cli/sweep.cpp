@@ -166,7 +166,7 @@ void add_sweep(CLI::App& app, Context& context) {
   command->footer(
       "--format csv and json hold all points. Examples:\n"
       "  shardsim sweep scenarios/studies/wrapping/llama3-8b.yaml\n"
-      "  shardsim sweep --show llama3-8b.sweep.db --objective tokens-per-s --best 3\n"
+      "  shardsim sweep --show wrapping-llama3-8b.sweep.db --objective tokens-per-s --best 3\n"
       "  shardsim sweep STUDY.yaml --shard 1/8; shardsim sweep --merge *.db --store all.db");
   command->callback([options, &context] {
     context.run = [options, &context] { return run(*options, context); };

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sim/base/error.h"
+#include "sim/memory/mark_row.h"
 
 namespace shardsim {
 
@@ -34,21 +35,6 @@ class Machine::Clock final : public DeviceClock {
   void synchronize(Time until) { m_.host_ = std::max(m_.host_ + cost[HostCall::sync], until); }
   Machine& m_;
 };
-
-namespace {
-
-void fill(MarkRow& row, const CachingAllocator& allocator) {
-  using S = AllocatorStatistics;
-  const S& s = allocator.statistics();
-  row.allocated = s.current(S::allocated_bytes);
-  row.allocated_peak = s.peak(S::allocated_bytes);
-  row.active = s.current(S::active_bytes);
-  row.active_peak = s.peak(S::active_bytes);
-  row.reserved = s.current(S::reserved_bytes);
-  row.reserved_peak = s.peak(S::reserved_bytes);
-}
-
-}  // namespace
 
 Machine::Machine() : pinned_(64) {}
 

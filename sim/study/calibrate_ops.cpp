@@ -354,7 +354,7 @@ OpsCalibration calibrate_ops(const Scenario& scenario, const Simulation& simulat
     if (value >= info.least && value <= info.most) continue;
     out.notes.push_back(fmt::format(
         "{} fits best at {:.3g}, which no calibration may hold ({} to {}): the machine is not what "
-        "the scenario's GPU says; not written",
+        "the scenario's GPU says; the table above judges by it, in the file it is not written",
         info.name, value, info.least, info.most));
     value = before.*info.member;
     out.file.from.erase(std::string(info.name));
@@ -362,8 +362,7 @@ OpsCalibration calibrate_ops(const Scenario& scenario, const Simulation& simulat
   if (log.source == OpSource::replay_host)
     out.notes.emplace_back(
         "the replay ran on a host: these are its constants, and not those of the GPU whose name "
-        "the "
-        "file carries");
+        "the file carries");
   if (log.scale != 1)
     out.notes.push_back(fmt::format(
         "the replay's sizes were scaled down by {}: constants are of works as scheduled",
