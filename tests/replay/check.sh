@@ -36,7 +36,7 @@ under_way() {
     grep -q "^playing" "$work/err" && break
     sleep .1
   done
-  sleep .5
+  sleep .2
 }
 
 # The first signal stops the run, which keeps what it has.
