@@ -475,6 +475,12 @@ default = "{reshard_after_forward: true, reshard: [{module: model.layers.31, res
 peaks = [run("kept_llama8b", (default, d))["memory"]["peak_allocated_bytes"]
          for d in (default, "{reshard_after_forward: false}")]
 check("ttG", "GiB that 31 blocks cost where they are not resharded", 12.594, (peaks[1] - peaks[0]) / 2**30, 5e-4)
+launcher = (("  strategy: fsdp2", "  allocator: {expandable_segments: true}\n  strategy: fsdp2"),
+            ('"2025-02"', '"2025-02"\n  pytorch: "2.7"'), ("max_steps: 3", "max_steps: 2, memory: blocks"))
+for policy, expected, to in (("default", 49.59, default), ("always", 49.41, "{reshard_after_forward: true}"),
+                             ("never", 62.18, "{reshard_after_forward: false}")):
+    memory = run("kept_llama8b", (default, to), *launcher)["memory"]
+    check("ttG", f"GiB reserved, policy {policy}", expected, memory["peak_reserved_bytes"] / 2**30, 0.004)
 
 
 def hidden(case, what, expected, spread, *of):
