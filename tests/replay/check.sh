@@ -30,31 +30,42 @@ plays "$program" replay "$scenarios/fsdp2.yaml" --ops "$work/ops.json" &&
   grep -qE "^([0-9]+) of \1 and \1 ops joined, by launch" "$work/out" && code=0 || code=1
 check "a replay's log joins the prediction by launch" $code
 
-# Waits for the run to begin, and then for some steps of it.
+# Waits for the run to begin, and then so many seconds.
 under_way() {
   for _ in $(seq 300); do
     grep -q "^playing" "$work/err" && break
     sleep .1
   done
-  sleep .2
+  sleep "$1"
+}
+
+# A check at a moment of the run, which may come too early for what it looks for, or too late: again
+# later and later. What is tried says 0, 1 (wrong) or 2 (not the moment).
+at_some_moment() {
+  local after code
+  for after in 0 .1 .2 .4 .8 1.6 3.2; do
+    "$1" "$after" && code=0 || code=$?
+    [[ $code == 2 ]] || return "$code"
+  done
+  return 1
 }
 
 # The first signal stops the run, which keeps what it has.
-stopped() {  # signal, command...
-  local signal=$1 code=0
-  shift
-  timeout -k 5 120 "$@" >"$work/out" 2>"$work/err" &
+interrupt() {
+  local code=0
+  : >"$work/err"
+  timeout -k 5 120 "$program" replay "$scenarios/fsdp2.yaml" --steps 1000 --ops "$work/cut.json" \
+    >"$work/out" 2>"$work/err" &
   local pid=$!
-  under_way
-  kill "-$signal" "$(pgrep -P "$pid" | head -1)"
+  under_way "$1"
+  kill -INT "$(pgrep -P "$pid" | head -1)" 2>/dev/null || { wait "$pid" || true; return 2; }
   wait "$pid" || code=$?
   echo "exit $code" >>"$work/out"
-  return "$code"
+  if [[ $code == 0 ]] || grep -q "no timed step ended" "$work/out"; then return 2; fi
+  [[ $code == 130 ]] && grep -q "did not end and are left out" "$work/out" &&
+    grep -q "rank 0: " "$work/err" && grep -q '"stopped: ' "$work/cut.json"
 }
-stopped INT "$program" replay "$scenarios/fsdp2.yaml" --steps 1000 --ops "$work/cut.json" && code=0 || code=$?
-[[ $code == 130 ]] && grep -q "did not end and are left out" "$work/out" &&
-  grep -q "rank 0: " "$work/err" && 
-  { [[ ! -f $work/cut.json ]] || grep -q '"stopped: ' "$work/cut.json"; } && code=0 || code=1
+at_some_moment interrupt && code=0 || code=1
 check "Ctrl-C keeps the steps that ended" $code
 
 if command -v mpirun >/dev/null && "$program" replay --help | grep -q "Built with MPI"; then
@@ -73,18 +84,22 @@ if command -v mpirun >/dev/null && "$program" replay --help | grep -q "Built wit
   grep -q "do not issue the same collectives" "$work/err" || code=1
   check "a rank with another schedule" $code
   # A rank is killed.
-  "${mpi[@]}" 4 "$program" replay "$scenarios/fsdp2.yaml" --steps 1000 \
-    >"$work/out" 2>"$work/err" &
-  pid=$!
-  under_way
-  kill -9 "$(pgrep -f "$program replay .*--steps 1000" | grep -vx "$pid" | tail -1)" || true
-  code=1
-  for _ in $(seq 300); do
-    sleep .1
-    kill -0 "$pid" 2>/dev/null || { code=0; break; }
-  done
-  wait "$pid" && code=1
-  grep -q "ended .* of shard" "$work/err" || code=1
+  kill_one() {
+    : >"$work/err"
+    "${mpi[@]}" 4 "$program" replay "$scenarios/fsdp2.yaml" --steps 1000 \
+      >"$work/out" 2>"$work/err" &
+    local pid=$! over=1
+    under_way "$1"
+    kill -9 "$(pgrep -f "$program replay .*--steps 1000" | grep -vx "$pid" | tail -1)" 2>/dev/null || true
+    for _ in $(seq 300); do
+      kill -0 "$pid" 2>/dev/null || { over=0; break; }
+      sleep .1
+    done
+    wait "$pid" && return 2
+    [[ $over == 0 ]] || return 1
+    grep -q "ended .* of shard" "$work/err" || return 2
+  }
+  at_some_moment kill_one && code=0 || code=1
   check "a rank that is killed ends the others, which say where they were" $code
 else
   echo "no mpirun, or a build without MPI: ranks as processes are not tried"
