@@ -125,6 +125,7 @@ void Machine::play(const Schedule& schedule, const CostTable& costs, Trace& trac
   trace.start.reserve(trace.start.size() + total);
   trace.end.reserve(trace.end.size() + total);
   trace.issued.reserve(trace.issued.size() + total);
+  if (!costs.demand.empty()) trace.slowed.reserve(trace.slowed.size() + total);
 
   if (trace.out_of_memory || stopped_) return;
   if (clock_) clock_->cost = costs.host;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 
 #include "sim/base/error.h"
 
@@ -225,17 +224,19 @@ void Shared::wake(uint32_t what, bool turn) {
 }
 
 void Shared::set_speeds(Time now) {
+  if (running_ == 0) return;
+  if ((running_ & (running_ - 1)) == 0) {
+    set_speed(stream_[static_cast<size_t>(std::countr_zero(running_))], kFullSpeed, now);
+    return;
+  }
   std::array<const Demand*, kMostInFlight> demand;
   std::array<double, kMostInFlight> speed;
   size_t n = 0;
   each_bit(running_, [&](size_t s) { demand[n++] = &costs_->demand[stream_[s].work]; });
-  if (n > 1)
-    share(costs_->sharing, {demand.data(), n}, {speed.data(), n});
-  else
-    speed[0] = 1;
+  share(costs_->sharing, {demand.data(), n}, {speed.data(), n});
   n = 0;
   each_bit(running_, [&](size_t s) {
-    const auto q = static_cast<uint32_t>(std::lround(speed[n++] * kFullSpeed));
+    const auto q = static_cast<uint32_t>(speed[n++] * kFullSpeed + .5);
     set_speed(stream_[s], std::max(1U, q), now);
   });
 }
