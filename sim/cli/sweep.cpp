@@ -8,6 +8,7 @@
 
 #include "sim/base/error.h"
 #include "sim/cli/command.h"
+#include "sim/cli/shard.h"
 #include "sim/study/parallel.h"
 #include "sim/study/sweep.h"
 #include "sim/study/sweep_query.h"
@@ -49,24 +50,9 @@ class ProgressLine {
   bool written_ = false;
 };
 
-// "2/8": the second of eight.
-void read_shard(const std::string& text, SweepOptions& options) {
-  if (text.empty()) return;
-  constexpr int64_t kMostShards = 1'000'000;
-  int64_t shard = 0, shards = 0;
-  int used = 0;
-  if (std::sscanf(text.c_str(), "%ld/%ld%n", &shard, &shards, &used) != 2 ||
-      static_cast<size_t>(used) != text.size() || shard < 1 || shards < shard ||
-      shards > kMostShards)
-    throw Error(fmt::format("--shard: expected i/n with i from 1 to n, got '{}'", text), {},
-                "--shard $((SLURM_ARRAY_TASK_ID + 1))/$SLURM_ARRAY_TASK_COUNT");
-  options.shard = shard;
-  options.shards = shards;
-}
-
-std::string store_of(const SweepCommand& command, const Study& study) {
+std::string store_of(const SweepCommand& command, const Study& study, const Shard& of) {
   if (!command.store.empty()) return command.store;
-  const std::string shard = command.shard.empty() ? "" : "." + command.shard;
+  const std::string shard = command.shard.empty() ? "" : fmt::format(".{}-{}", of.number, of.of);
   std::string name = study.name() + shard + ".sweep.db";
   for (char& c : name)
     if (c == '/') c = '-';
@@ -111,7 +97,8 @@ int run(const SweepCommand& command, const Context& context) {
     return kOk;
   }
   const Study study = load_study(command.study);
-  const std::string path = store_of(command, study);
+  const Shard shard = read_shard(command.shard, environment_variable);
+  const std::string path = store_of(command, study, shard);
   refuse_overwrite(context, study.base_file());
   refuse_overwrite(context, path);
   if (command.show) {
@@ -120,7 +107,8 @@ int run(const SweepCommand& command, const Context& context) {
   }
   SweepOptions options;
   options.threads = threads_or_all(command.threads);
-  read_shard(command.shard, options);
+  options.shard = shard.number;
+  options.shards = shard.of;
   options.interrupted = [&context] { return context.interrupt->requested(); };
   ProgressLine line;
   options.progress = [&line](int64_t done, int64_t all, int64_t found) { line(done, all, found); };
@@ -154,7 +142,8 @@ void add_sweep(CLI::App& app, Context& context) {
       "not played again");
   command->add_option("-j", options->threads, "Threads (default: all)")->check(CLI::Range(0, 1024));
   command->add_option("--shard", options->shard,
-                      "i/n: only the i-th of n parts of the points, for arrays of jobs");
+                      "i/n: only the i-th of n parts of the points; auto: the part that a Slurm "
+                      "array, mpirun, srun or torchrun gives this process");
   command->add_option("--merge", options->merge, "Stores of parts, into the new store --store");
   command->add_flag("--show", options->show, "Answers from the store and plays nothing");
   command->add_option("--objective", options->objective,
@@ -167,7 +156,8 @@ void add_sweep(CLI::App& app, Context& context) {
       "--format csv and json hold all points. Examples:\n"
       "  shardsim sweep scenarios/studies/wrapping/llama3-8b.yaml\n"
       "  shardsim sweep --show wrapping-llama3-8b.sweep.db --objective tokens-per-s --best 3\n"
-      "  shardsim sweep STUDY.yaml --shard 1/8; shardsim sweep --merge *.db --store all.db");
+      "  mpirun -np 8 shardsim sweep STUDY.yaml --shard auto -j 1; shardsim sweep --merge *.db "
+      "--store all.db");
   command->callback([options, &context] {
     context.run = [options, &context] { return run(*options, context); };
   });
