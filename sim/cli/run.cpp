@@ -11,11 +11,13 @@
 #include "sim/cli/command.h"
 #include "sim/config/scenario.h"
 #include "sim/report/chrome_trace.h"
+#include "sim/report/html/page_run.h"
 #include "sim/report/uneven_ranks.h"
 #include "sim/schedule/graph/schedule_graph.h"
 #include "sim/study/memory_snapshot.h"
 #include "sim/study/nccl_backend_note.h"
 #include "sim/study/read_op_log.h"
+#include "sim/study/reserved_history.h"
 #include "sim/study/run_report.h"
 #include "sim/study/simulate.h"
 
@@ -23,7 +25,7 @@ namespace shardsim {
 namespace {
 
 struct RunOptions {
-  std::string scenario, trace, graph, snapshot, ops, uneven;
+  std::string scenario, trace, html, graph, snapshot, ops, uneven;
   int64_t rank = 0;
 };
 
@@ -46,6 +48,15 @@ std::string trace_text(const RunOptions& options, const Scenario& scenario, cons
   std::ostringstream out;
   write_chrome_trace(out, s.schedule, s.trace, names_of(report), o);
   return out.str();
+}
+
+std::string page_text(const Scenario& scenario, const Simulation& s, const StepReport& report) {
+  const CostTable costs = price(scenario, s.schedule);
+  const std::vector<Bytes> reserved = reserved_history(scenario, s);
+  RunPageOptions o;
+  o.launch = costs.launch;
+  o.reserved = reserved;
+  return run_page(report, s.schedule, s.trace, o);
 }
 
 std::string graph_text(const RunOptions& options, const Simulation& s, const StepReport& report) {
@@ -122,6 +133,7 @@ void check(const RunOptions& options, const Scenario& scenario) {
 int run(const RunOptions& options, const Context& context) {
   refuse_overwrite(context, options.scenario);
   refuse_overwrite("--trace", options.trace, options.scenario);
+  refuse_overwrite("--html", options.html, options.scenario);
   refuse_overwrite("--graph", options.graph, options.scenario);
   refuse_overwrite("--snapshot", options.snapshot, options.scenario);
   refuse_overwrite("--ops", options.ops, options.scenario);
@@ -136,6 +148,7 @@ int run(const RunOptions& options, const Context& context) {
                scenario.name, s.steps == 1 ? "1 step" : fmt::format("{} steps", s.steps));
   if (!options.trace.empty())
     write_file(context, options.trace, trace_text(options, scenario, s, report));
+  if (!options.html.empty()) write_file(context, options.html, page_text(scenario, s, report));
   if (!options.graph.empty()) write_file(context, options.graph, graph_text(options, s, report));
   if (!options.snapshot.empty())
     write_file(context, options.snapshot, memory_snapshot(scenario, s));
@@ -168,6 +181,8 @@ void add_run(CLI::App& app, Context& context) {
   command->add_option("scenario", options->scenario, "A scenario (.yaml)")->required();
   command->add_option("--trace", options->trace,
                       "Also writes a Chrome trace of one rank, for Perfetto (ui.perfetto.dev)");
+  command->add_option("--html", options->html,
+                      "Also writes a page of the run: timeline, memory over time, groups (.html)");
   command->add_option("--rank", options->rank,
                       "The rank that --trace names; all ranks run alike (default 0)");
   command->add_option(
@@ -186,7 +201,8 @@ void add_run(CLI::App& app, Context& context) {
       "--format csv gives the parameter groups. Examples:\n"
       "  shardsim run scenarios/llama3-8b-fsdp2-h100x8.yaml\n"
       "  shardsim run scenarios/small/stack-flat.yaml --format json -o report.json\n"
-      "  shardsim run scenarios/small/stack-flat.yaml --trace rank0.pt.trace.json");
+      "  shardsim run scenarios/small/stack-flat.yaml --trace rank0.pt.trace.json\n"
+      "  shardsim run scenarios/llama3-8b-fsdp2-h100x8.yaml --html run.html");
   command->callback([options, &context] {
     context.run = [options, &context] { return run(*options, context); };
   });

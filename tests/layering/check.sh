@@ -17,7 +17,8 @@ declare -A sees=(
 )
 sees[sim/engine]="${sees[sim/memory]} sim/memory sim/cost"
 sees[sim/report]="${sees[sim/engine]} sim/engine sim/schedule/graph"
-sees[sim/study]="${sees[sim/report]} sim/report sim/config"
+sees[sim/report/html]="${sees[sim/report]} sim/report"
+sees[sim/study]="${sees[sim/report/html]} sim/report/html sim/config"
 sees[sim/cli]="${sees[sim/study]} sim/study backends/replay backends/host backends/cuda"
 sees[backends/replay]="${sees[sim/memory]} sim/memory sim/schedule/graph"
 sees[backends/host]="${sees[backends/replay]} backends/replay"
