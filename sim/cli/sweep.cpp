@@ -11,13 +11,14 @@
 #include "sim/cli/shard.h"
 #include "sim/study/parallel.h"
 #include "sim/study/sweep.h"
+#include "sim/study/sweep_page.h"
 #include "sim/study/sweep_query.h"
 
 namespace shardsim {
 namespace {
 
 struct SweepCommand {
-  std::string study, store, shard, objective = "step-time";
+  std::string study, store, shard, html, objective = "step-time";
   std::vector<std::string> merge;
   int threads = 0;
   size_t best = 10;
@@ -67,8 +68,10 @@ Question question_of(const SweepCommand& command) {
   return {*objective, !command.any};
 }
 
-void write(const StoredSweep& sweep, const Question& question, size_t best,
+void write(const StoredSweep& sweep, const SweepCommand& command, const Question& question,
            const Context& context) {
+  if (!command.html.empty()) write_file(context, command.html, sweep_page(sweep, question));
+  const size_t best = command.best;
   switch (context.format) {
     case Format::table: return write_output(context, sweep_table(sweep, question, best));
     case Format::json: return write_output(context, sweep_json(sweep, question));
@@ -80,29 +83,33 @@ bool is_store(const std::string& path) { return std::filesystem::path(path).exte
 
 int run(const SweepCommand& command, const Context& context) {
   const Question question = question_of(command);
-  refuse_overwrite(context, command.study);
-  for (const std::string& part : command.merge) refuse_overwrite(context, part);
-  refuse_overwrite(context, command.store);
+  const auto refuse = [&](const std::string& input) {
+    refuse_overwrite(context, input);
+    refuse_overwrite("--html", command.html, input);
+  };
+  refuse(command.study);
+  for (const std::string& part : command.merge) refuse(part);
+  refuse(command.store);
   if (!command.merge.empty()) {
     if (command.store.empty())
       throw Error("--merge: no store to write is named", {}, "--store merged.db");
     SweepStore::merge(command.merge, command.store);
-    write(SweepStore::read(command.store), question, command.best, context);
+    write(SweepStore::read(command.store), command, question, context);
     return kOk;
   }
   if (command.study.empty())
     throw Error("no study is given", {}, "shardsim sweep --help explains its options");
   if (command.show && is_store(command.study)) {
-    write(SweepStore::read(command.study), question, command.best, context);
+    write(SweepStore::read(command.study), command, question, context);
     return kOk;
   }
   const Study study = load_study(command.study);
   const Shard shard = read_shard(command.shard, environment_variable);
   const std::string path = store_of(command, study, shard);
-  refuse_overwrite(context, study.base_file());
-  refuse_overwrite(context, path);
+  refuse(study.base_file());
+  refuse(path);
   if (command.show) {
-    write(SweepStore::read(path), question, command.best, context);
+    write(SweepStore::read(path), command, question, context);
     return kOk;
   }
   SweepOptions options;
@@ -125,7 +132,7 @@ int run(const SweepCommand& command, const Context& context) {
     fmt::print(stderr, "interrupted: the same command goes on where this one was\n");
     return kInterrupted;
   }
-  write(SweepStore::read(path), question, command.best, context);
+  write(SweepStore::read(path), command, question, context);
   return kOk;
 }
 
@@ -146,6 +153,9 @@ void add_sweep(CLI::App& app, Context& context) {
                       "array, mpirun, srun or torchrun gives this process");
   command->add_option("--merge", options->merge, "Stores of parts, into the new store --store");
   command->add_flag("--show", options->show, "Answers from the store and plays nothing");
+  command->add_option("--html", options->html,
+                      "Also writes a page of the sweep: scatter with Pareto front, filters, each "
+                      "point's scenario (.html)");
   command->add_option("--objective", options->objective,
                       "step-time (default), tokens-per-s, tokens-per-s-per-gpu, peak-memory, cost");
   command->add_flag("--any", options->any, "Points that do not fit in memory count too");
@@ -156,6 +166,7 @@ void add_sweep(CLI::App& app, Context& context) {
       "--format csv and json hold all points. Examples:\n"
       "  shardsim sweep scenarios/studies/wrapping/llama3-8b.yaml\n"
       "  shardsim sweep --show wrapping-llama3-8b.sweep.db --objective tokens-per-s --best 3\n"
+      "  shardsim sweep --show wrapping-llama3-8b.sweep.db --html sweep.html\n"
       "  mpirun -np 8 shardsim sweep STUDY.yaml --shard auto -j 1; shardsim sweep --merge *.db "
       "--store all.db");
   command->callback([options, &context] {

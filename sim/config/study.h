@@ -38,7 +38,8 @@ class Study {
   const std::string& question() const { return question_; }
   const std::vector<Axis>& axes() const { return axes_; }
   const std::string& base_file() const { return base_file_; }
-  int64_t size() const { return size_; }  // points with those that are left out
+  const Document& base() const { return *base_; }  // the scenario that is varied
+  int64_t size() const { return size_; }           // points with those that are left out
   // Of the whole study: another study, or the same with other values, has another one.
   const std::string& text() const { return text_; }
 

@@ -54,6 +54,12 @@ std::optional<Objective> objective_of(std::string_view name) {
   return std::nullopt;
 }
 
+std::string_view name_of(Objective objective) {
+  for (const Named& n : kObjectives)
+    if (n.objective == objective) return n.name;
+  return "?";
+}
+
 std::string objective_names() {
   std::string out;
   for (const Named& n : kObjectives) out += (out.empty() ? "" : ", ") + std::string(n.name);

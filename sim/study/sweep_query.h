@@ -17,6 +17,7 @@ namespace shardsim {
 enum class Objective : uint8_t { step_time, tokens_per_s, tokens_per_s_per_gpu, peak_memory, cost };
 // "step-time", "tokens-per-s", ...; nullopt for another word.
 std::optional<Objective> objective_of(std::string_view name);
+std::string_view name_of(Objective objective);
 std::string objective_names();  // for messages
 
 struct Answer {

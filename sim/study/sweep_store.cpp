@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/base/error.h"
+#include "sim/study/sweep_scenarios.h"
 
 namespace shardsim {
 
@@ -175,7 +176,8 @@ void SweepStore::make(const StoredSweep& sweep) {
                                                                   {"study", sweep.study},
                                                                   {"name", sweep.name},
                                                                   {"question", sweep.question},
-                                                                  {"axes", axes.dump()}})
+                                                                  {"axes", axes.dump()},
+                                                                  {"scenarios", sweep.scenarios}})
     insert.text(key).text(value).again();
   run(db_, path_, "COMMIT", "cannot be written");
   made_ = true;
@@ -189,6 +191,7 @@ SweepStore::SweepStore(const std::string& path, const Study& study) : SweepStore
     sweep.name = study.name();
     sweep.question = study.question();
     sweep.study = study.text();
+    sweep.scenarios = scenario_parts(study);
     for (const Axis& a : study.axes()) sweep.axes.push_back(a.name);
     make(sweep);
     return;
@@ -250,6 +253,7 @@ StoredSweep SweepStore::read(const std::string& path) {
   out.name = meta(store.db_, path, "name");
   out.question = meta(store.db_, path, "question");
   out.study = meta(store.db_, path, "study");
+  out.scenarios = meta(store.db_, path, "scenarios");
   out.axes = list_of(meta(store.db_, path, "axes"), path);
   Statement points(store.db_, path, "SELECT point, key, labels FROM points ORDER BY point");
   while (points.step())

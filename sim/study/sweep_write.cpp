@@ -81,13 +81,6 @@ std::vector<int64_t> numbers(const std::vector<Answer>& answers) {
   return out;
 }
 
-std::string_view name_of(Objective o) {
-  for (std::string_view n :
-       {"step-time", "tokens-per-s", "tokens-per-s-per-gpu", "peak-memory", "cost"})
-    if (objective_of(n) == o) return n;
-  return "?";
-}
-
 }  // namespace
 
 std::string sweep_table(const StoredSweep& sweep, const Question& q, size_t most) {

@@ -135,7 +135,7 @@ function notes() {
     ["ranks", grouped(c.world)], ["MFU counts", report.mfu_definition],
     ["memory", memoryFacts.peak_reserved_bytes === null ? "live tensors; what the allocator reserves is not played" : "the caching allocator, block by block"]];
   const links = report.link_utilisation;
-  if (links) rows.push(["links in use", Object.entries(links).filter(([, x]) => x > 0).map(([k, x]) => `${k} ${percent(x)}`).join(", ") || "none"]);
+  if (links) rows.push(["links in use", Object.entries(links).filter(([, x]) => x > 0).map(([k, x]) => `${{nvlink: "NVLink", nic: "NIC", pcie: "PCIe"}[k] || k} ${percent(x)}`).join(", ") || "none"]);
   byId("scenario").replaceChildren(...rows.flatMap(([k, v]) => [el("dt", {}, k), el("dd", {}, v)]));
 }
 
@@ -670,7 +670,8 @@ function groupTable() {
     {head: "Parameters", num: true, value: (r) => r.numel || 0, text: (r) => r.numel ? grouped(r.numel) : "\u2013"},
     size("Shard", (r) => r.shard_bytes, "of a rank, in the storage type")];
   if (some((r) => r.all_gather_s)) columns.push(time("Unshard", (r) => r.all_gather_s, "all-gathers of a step"));
-  columns.push(time("Forward", (r) => r.forward_s, "kernels"), time("Backward", (r) => r.backward_s, "kernels, recomputation included"));
+  if (rows.some((r) => r.i >= 0 && r.forward_s + r.backward_s > 0))
+    columns.push(time("Forward", (r) => r.forward_s, "kernels"), time("Backward", (r) => r.backward_s, "kernels, recomputation included"));
   if (rows.some((r) => r.i >= 0 && r.optimizer_s > 0)) columns.push(time("Optimizer", (r) => r.optimizer_s));
   if (some((r) => r.reduce_s)) columns.push(time("Reduce", (r) => r.reduce_s, "reduce-scatter, all-reduce and so on, of a step"));
   if (some((r) => r.all_gather_s) || some((r) => r.reduce_s)) columns.push(time("Exposed", (r) => r.exposed_s));
