@@ -1,28 +1,13 @@
 #include "sim/base/error.h"
 
-#include <fmt/format.h>
+#include "sim/base/escape.h"
 
 namespace shardsim {
-
-namespace {
-
-std::string printable(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (const auto u = static_cast<unsigned char>(c); u < 0x20 || u == 0x7F)
-      out += fmt::format("\\x{:02x}", u);
-    else
-      out += c;
-  }
-  return out;
-}
-
-}  // namespace
 
 std::string Error::text() const {
   std::string out;
   if (!place_.file.empty()) {
-    out += place_.file + ":";
+    out += printable(place_.file) + ":";
     if (place_.line > 0) out += std::to_string(place_.line) + ":";
     if (place_.column > 0) out += std::to_string(place_.column) + ":";
     out += " ";

@@ -1,5 +1,4 @@
-// Text as it stands between the quotes of a JSON or Graphviz string, for writers too large for a
-// document in memory: escaped("a\"b") = a\"b, a newline is \u000a.
+// Text from files, made safe for where it is written.
 #pragma once
 
 #include <string>
@@ -7,6 +6,12 @@
 
 namespace shardsim {
 
+// As it stands between the quotes of a JSON or Graphviz string, for writers too large for a document in
+// memory: escaped("a\"b") = a\"b, a newline is \u000a.
 std::string escaped(std::string_view text);
+
+// As a terminal may show it: control characters, which could steer it, as \x1b. `lines`: tabs and the
+// ends of lines stay.
+std::string printable(std::string_view text, bool lines = false);
 
 }  // namespace shardsim

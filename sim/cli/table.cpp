@@ -6,12 +6,13 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/base/error.h"
+#include "sim/base/escape.h"
 
 namespace shardsim {
 namespace {
 
 std::string shown(const Cell& cell, int decimals) {
-  if (const auto* text = std::get_if<std::string>(&cell)) return *text;
+  if (const auto* text = std::get_if<std::string>(&cell)) return printable(*text);
   if (const auto* whole = std::get_if<int64_t>(&cell)) {
     std::string digits = fmt::format("{}", *whole);
     const size_t sign = digits[0] == '-' ? 1 : 0;

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "sim/base/escape.h"
 #include "sim/base/spelling.h"
 #include "sim/cluster/catalogue.h"
 #include "sim/config/model.h"
@@ -172,7 +173,7 @@ CalibrationFile parse_calibration(std::string_view text, const std::string& file
   if (!version.is_word("1")) version.fail_expected("1, the only version of calibrations there is");
   CalibrationFile out;
   out.name = std::filesystem::path(file).stem().string();
-  if (const std::optional<Value> v = map.find("name")) out.name = v->text();
+  if (const std::optional<Value> v = map.find("name")) out.name = printable(v->text());
   if (const std::optional<Value> v = map.find("date")) out.date = date_of(*v);
   if (const std::optional<Value> v = map.find("data")) out.data = read_data(*v);
   const Level level = map.at("level", "sustained (in a training step), kernel (alone) or links")

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "sim/base/escape.h"
 #include "sim/base/spelling.h"
 #include "sim/cluster/catalogue.h"
 #include "sim/cluster/network.h"
@@ -49,7 +50,7 @@ Gpu read_gpu(const Value& value) {
     if (const std::optional<Value> v = read(key, required))
       out = v->quantity(Dimension::flops, kLeastTflops, kMostTflops);
   };
-  if (const std::optional<Value> v = read("name", !preset)) gpu.name = v->text();
+  if (const std::optional<Value> v = read("name", !preset)) gpu.name = printable(v->text());
   if (const std::optional<Value> v = read("sms", true))
     gpu.sms = static_cast<int>(v->whole(1, 4096, "streaming multiprocessors"));
   if (const std::optional<Value> v = read("compute_capability", true))
@@ -161,7 +162,7 @@ Cluster read_cluster(const Value& value) {
     cluster.gpu = read_gpu(*v);
     if (cluster.name.empty()) cluster.name = cluster.gpu.name;
   }
-  if (const std::optional<Value> v = map.find("name")) cluster.name = v->text();
+  if (const std::optional<Value> v = map.find("name")) cluster.name = printable(v->text());
   if (const std::optional<Value> v = map.find("gpus_per_node"))
     cluster.gpus_per_node = static_cast<int>(v->whole(1, kMostGpusPerNode));
   if (const std::optional<Value> v = map.find("nodes"))

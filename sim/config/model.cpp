@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "sim/base/escape.h"
 #include "sim/base/spelling.h"
 
 namespace shardsim {
@@ -372,7 +373,7 @@ void read_form(const Map& map, Architecture& a) {
     a.rope_positions = value->whole(0, int64_t{1} << 24, "positions of the table; 0: not counted");
   }
   if (const std::optional<Value> value = map.find("repeat_kv")) a.repeat_kv = value->boolean();
-  if (const std::optional<Value> value = map.find("name")) a.name = value->text();
+  if (const std::optional<Value> value = map.find("name")) a.name = printable(value->text());
 }
 
 constexpr std::string_view kFormKeys[] = {"name",      "norm",      "rope", "rope_positions",

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "sim/base/escape.h"
 #include "sim/base/spelling.h"
 #include "sim/config/overlay.h"
 
@@ -35,26 +36,13 @@ std::string quoted_for_message(std::string_view text) {
         break;
       }
     }
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F)
-      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-    else
-      out += c;
-  }
-  return out + "'";
-}
-
-std::string yaml_text(std::string_view text) {
-  std::string out = "\"";
-  for (char c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
-      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-      continue;
-    }
-    if (c == '"' || c == '\\') out += '\\';
     out += c;
   }
-  return out + "\"";
+  return printable(out) + "'";
 }
+
+// What JSON escapes YAML reads alike.
+std::string yaml_text(std::string_view text) { return '"' + escaped(text) + '"'; }
 
 Value::Value(std::shared_ptr<const Document> document)
     : document_(std::move(document)), id_(document_->root()) {}

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <filesystem>
 
+#include "sim/base/escape.h"
 #include "sim/config/attention_backend.h"
 #include "sim/config/calibration.h"
 #include "sim/config/cluster.h"
@@ -155,7 +156,7 @@ Scenario read_scenario(std::shared_ptr<const Document> document, const std::stri
   if (!version.is_word("1")) version.fail_expected("1, the only version of scenarios there is");
   Scenario scenario;
   scenario.name = std::filesystem::path(file).stem().string();
-  if (const std::optional<Value> v = map.find("name")) scenario.name = v->text();
+  if (const std::optional<Value> v = map.find("name")) scenario.name = printable(v->text());
   scenario.model = read_model(map.at("model", "what is trained"), file);
   scenario.cluster = read_cluster(map.at("cluster", "what it runs on"));
   scenario.training = read_training(map.at("training", "how it is trained"), scenario.model,

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <map>
 
+#include "sim/base/escape.h"
 #include "sim/config/model.h"
 #include "sim/config/reader.h"
 #include "sim/config/scenario.h"
@@ -43,11 +44,11 @@ std::vector<std::string> path_of(const Map& map, const std::string& path) {
 
 // What stands in a table for a value: the word itself, or what the value says.
 std::string label_of(const Value& v) {
-  if (v.is_scalar()) return std::string(v.word());
+  if (v.is_scalar()) return printable(v.word());
   if (v.is_null()) return "~";
   std::string out = v.canonical();
   out.erase(std::remove(out.begin(), out.end(), '\''), out.end());
-  return out;
+  return printable(out);
 }
 
 class AxisReader {
@@ -58,7 +59,7 @@ class AxisReader {
   Axis read(const Map& axes, const std::string& name) {
     const Value v = axes.at(name);
     Axis axis;
-    axis.name = name;
+    axis.name = printable(name);
     if (v.is_list()) {
       const std::vector<std::string> path = path_of(axes, name);
       for (const Value& place : v.list("values", 1)) axis.places.push_back(one(path, place));
@@ -114,7 +115,7 @@ class AxisReader {
     const Map choices(v, Map::any_key);
     for (const std::string& label : choices.keys()) {
       AxisPlace& place = axis.places.emplace_back();
-      place.label = label;
+      place.label = printable(label);
       const Value chosen = choices.at(label);
       if (chosen.is_null()) continue;  // the scenario as it is
       const Map sets(chosen, Map::any_key);
@@ -259,7 +260,7 @@ Study parse_study(std::string_view text, const std::string& file) {
   const Value version = map.at("shardsim_study", "a study begins with 'shardsim_study: 1'");
   if (!version.is_word("1")) version.fail_expected("1, the only version of studies there is");
   study.name_ = std::filesystem::path(file).stem().string();
-  if (const std::optional<Value> v = map.find("name")) study.name_ = v->text();
+  if (const std::optional<Value> v = map.find("name")) study.name_ = printable(v->text());
   if (const std::optional<Value> v = map.find("question")) study.question_ = v->text();
 
   const std::optional<Value> base = map.find("base"), inline_scenario = map.find("scenario");

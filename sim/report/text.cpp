@@ -1,4 +1,5 @@
 #include "sim/report/text.h"
+#include "sim/base/escape.h"
 
 #include <algorithm>
 #include <cctype>
@@ -57,7 +58,9 @@ std::string csv_field(const std::string& s) {
   return out + "\"";
 }
 
-std::string aligned(const std::vector<std::vector<std::string>>& rows, std::string_view align) {
+std::string aligned(std::vector<std::vector<std::string>> rows, std::string_view align) {
+  for (auto& row : rows)
+    for (std::string& cell : row) cell = printable(cell);
   std::vector<size_t> width(align.size());
   for (const auto& row : rows)
     for (size_t c = 0; c < row.size(); ++c) width[c] = std::max(width[c], row[c].size());

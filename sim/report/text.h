@@ -25,7 +25,7 @@ double percent(Time part, Time whole);  // 0 of nothing
 std::string csv_field(const std::string& text);
 // Rows of cells as lines with columns under each other, two spaces in front and between; `align`
 // has an l or r for each column.
-std::string aligned(const std::vector<std::vector<std::string>>& rows, std::string_view align);
+std::string aligned(std::vector<std::vector<std::string>> rows, std::string_view align);
 
 class Lines {
  public:

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/base/error.h"
+#include "sim/base/escape.h"
 
 namespace shardsim {
 namespace {
@@ -70,9 +71,9 @@ class Handler {
         if (key_ == "dtype") event_.dtype = s;
       }
     } else if (depth_ == 2 && top_ == "distributedInfo" && key_ == "nccl_version") {
-      trace_.nccl_version = s;
+      trace_.nccl_version = printable(s);
     } else if (depth_ == 3 && top_ == "deviceProperties" && key_ == "name") {
-      gpu_name_ = s;
+      gpu_name_ = printable(s);
     }
     return true;
   }
@@ -183,7 +184,7 @@ class Handler {
   uint32_t name_id(const std::string& name) {
     if (name.empty()) return 0;
     const auto [it, fresh] = ids_.try_emplace(name, static_cast<uint32_t>(trace_.names.size()));
-    if (fresh) trace_.names.push_back(name);
+    if (fresh) trace_.names.push_back(printable(name));
     return it->second;
   }
 
