@@ -24,7 +24,7 @@ namespace shardsim {
 namespace {
 
 struct CalibrateCommand {
-  std::string table, from, split, gpu, system, name, date, output;
+  std::string table, from, split, gpu, system, name, date;
 };
 
 std::string today() {
@@ -84,8 +84,8 @@ std::string calibrated_from_ops(const CalibrateCommand& command, const Calibrate
 }
 
 int calibrate(const CalibrateCommand& command, const Context& context) {
-  refuse_overwrite("-o", command.output, command.table);
-  if (!command.from.empty()) refuse_overwrite("-o", command.output, command.from);
+  refuse_overwrite(context, command.table);
+  refuse_overwrite(context, command.from);
   CalibrateOptions options;
   options.date = command.date.empty() ? today() : command.date;
   if (!is_date(options.date))
@@ -100,17 +100,11 @@ int calibrate(const CalibrateCommand& command, const Context& context) {
                 spelling_hint(command.gpu, names, "GPUs"));
   }
   options.name = command.name;
-  const auto table = [&] {
-    return is_nccl_output(command.table) ? table_of_nccl_output(command.table)
-                                         : load_csv(command.table);
-  };
   const std::string text = command.from.empty()
-                               ? calibration_yaml(calibrated(table(), command, std::move(options)))
+                               ? calibration_yaml(calibrated(load_measurements(command.table),
+                                                             command, std::move(options)))
                                : calibrated_from_ops(command, options);
-  if (command.output.empty())
-    write_output(context, text);
-  else
-    write_file(context, command.output, text);
+  write_output(context, text);
   return kOk;
 }
 
@@ -141,8 +135,7 @@ void add_calibrate(CLI::App& app, Context& context) {
       ->type_name("FILE");
   command->add_option("--name", options->name, "Name of the calibration");
   command->add_option("--date", options->date, "Its day, 2026-11-30 (default: today)");
-  command->add_option("-o,--output", options->output, "Write the calibration to this file")
-      ->type_name("FILE");
+  add_file_to_write(*command, "-o,--output", context.output, "Write the calibration to this file");
   command->footer(
       "Examples:\n"
       "  shardsim calibrate kernels.csv --gpu h100-sxm5-80gb -o h100-kernel.yaml\n"

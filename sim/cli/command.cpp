@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "sim/base/error.h"
+#include "sim/base/escape.h"
 
 namespace shardsim {
 namespace {
@@ -26,6 +27,19 @@ bool is_regular_or_new(const std::string& path) {
          status.type() == std::filesystem::file_type::regular;
 }
 
+// A regular file is written beside the old one and renamed, so its folder must take a new file.
+void require_writable(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) fail_write(path, EISDIR);
+  if (::access(path.c_str(), F_OK) == 0 && !is_regular_or_new(path)) {
+    if (::access(path.c_str(), W_OK) != 0) fail_write(path, errno);
+    return;
+  }
+  if (::access(path.c_str(), F_OK) != 0 && errno != ENOENT) fail_write(path, errno);
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (::access((folder / ".").c_str(), W_OK | X_OK) != 0) fail_write(path, errno);
+}
+
 void write_all(std::FILE* file, std::string_view text, const std::string& path) {
   errno = 0;
   if (std::fwrite(text.data(), 1, text.size(), file) != text.size() || std::fflush(file) != 0)
@@ -33,6 +47,22 @@ void write_all(std::FILE* file, std::string_view text, const std::string& path) 
 }
 
 }  // namespace
+
+void add_file_to_write(CLI::App& command, const std::string& option, std::string& path,
+                       const std::string& description) {
+  command
+      .add_option_function<std::string>(
+          option,
+          [&path, option](const std::string& given) {
+            if (given.empty())
+              throw CLI::ValidationError(option.substr(0, option.find(',')),
+                                         "expected a file's name, got ''");
+            require_writable(given);
+            path = given;
+          },
+          description)
+      ->type_name("FILE");
+}
 
 void add_output_options(CLI::App& command, Context& context) {
   command
@@ -51,15 +81,7 @@ void add_output_options(CLI::App& command, Context& context) {
           },
           "How the result is written (default table)")
       ->type_name("table|json|csv");
-  command
-      .add_option_function<std::string>(
-          "-o,--output",
-          [&context](const std::string& path) {
-            if (path.empty()) throw CLI::ValidationError("-o", "expected a file's name, got ''");
-            context.output = path;
-          },
-          "Write the result to this file")
-      ->type_name("FILE");
+  add_file_to_write(command, "-o,--output", context.output, "Write the result to this file");
 }
 
 void write_file(const Context& context, const std::string& path, std::string_view text) {
@@ -85,7 +107,10 @@ void write_file(const Context& context, const std::string& path, std::string_vie
   if (context.interrupt != nullptr) context.interrupt->end_file();
 }
 
-void write_output(const Context& context, std::string_view text) {
+void write_output(const Context& context, std::string_view result) {
+  // JSON has escapes of its own.
+  const std::string text =
+      context.format == Format::json ? std::string(result) : printable(result, true);
   if (context.output.empty())
     write_all(stdout, text, "stdout");
   else

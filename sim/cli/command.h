@@ -44,6 +44,11 @@ struct Context {
 // --format and -o.
 void add_output_options(CLI::App& command, Context& context);
 
+// An option that names a file to write. That it can be written is looked at while the command line is
+// read, before any work is done: Error.
+void add_file_to_write(CLI::App& command, const std::string& option, std::string& path,
+                       const std::string& description);
+
 // The result of a command, to stdout or to the file of -o. The file appears whole or not at all: it
 // is written under another name and renamed.
 void write_output(const Context& context, std::string_view text);

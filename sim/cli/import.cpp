@@ -11,23 +11,19 @@ namespace shardsim {
 namespace {
 
 struct KinetoCommand {
-  std::string trace, output;
+  std::string trace;
   std::optional<int64_t> rank, step;
 };
 
 int import(const KinetoCommand& command, const Context& context) {
-  refuse_overwrite("-o", command.output, command.trace);
+  refuse_overwrite(context, command.trace);
   std::error_code error;
   if (std::filesystem::is_directory(command.trace, error))
     for (const auto& trace : std::filesystem::directory_iterator(command.trace, error))
-      refuse_overwrite("-o", command.output, trace.path().string());
+      refuse_overwrite(context, trace.path().string());
   const OpLog log = import_kineto(command.trace, {command.rank, command.step});
   for (const std::string& w : log.warnings) fmt::print(stderr, "note: {}\n", w);
-  const std::string text = op_log_json(log);
-  if (command.output.empty())
-    write_output(context, text);
-  else
-    write_file(context, command.output, text);
+  write_output(context, op_log_json(log));
   return kOk;
 }
 
@@ -36,6 +32,9 @@ int import(const KinetoCommand& command, const Context& context) {
 void add_import(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand("import", "Makes shardsim's files of others");
   command->require_subcommand(1);
+  command->footer(
+      "Examples:\n"
+      "  shardsim import kineto rank0.pt.trace.json.gz -o measured.json");
   auto options = std::make_shared<KinetoCommand>();
   CLI::App* kineto = command->add_subcommand(
       "kineto", "A trace of PyTorch's profiler: an op log of one step, for `shardsim compare`");
@@ -47,8 +46,7 @@ void add_import(CLI::App& app, Context& context) {
                      "Of a folder: whose trace (default: the lowest rank)");
   kineto->add_option("--step", options->step,
                      "The number of a ProfilerStep# (default: the step of median length)");
-  kineto->add_option("-o,--output", options->output, "Write the op log to this file")
-      ->type_name("FILE");
+  add_file_to_write(*kineto, "-o,--output", context.output, "Write the op log to this file");
   kineto->footer(
       "Examples:\n"
       "  shardsim import kineto rank0.pt.trace.json.gz -o measured.json\n"

@@ -53,7 +53,7 @@ void add_layout(CLI::App& app, Context& context) {
   command->add_option("--param", o->query.param, "Only parameters of this name (with *)")
       ->type_name("NAME");
   command->add_option("--rank", o->rank, "Only this rank of the shard mesh")->type_name("RANK");
-  command->add_option("--svg", o->svg, "Also draws it to this file (.svg)")->type_name("FILE");
+  add_file_to_write(*command, "--svg", o->svg, "Also draws it to this file (.svg)");
   add_output_options(*command, context);
   command->footer(
       "Examples:\n"

@@ -179,20 +179,18 @@ void add_run(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand(
       "run", "Simulates training steps: time, exposed communication and why, peak memory");
   command->add_option("scenario", options->scenario, "A scenario (.yaml)")->required();
-  command->add_option("--trace", options->trace,
-                      "Also writes a Chrome trace of one rank, for Perfetto (ui.perfetto.dev)");
-  command->add_option("--html", options->html,
-                      "Also writes a page of the run: timeline, memory over time, groups (.html)");
+  add_file_to_write(*command, "--trace", options->trace,
+                    "Also writes a Chrome trace of one rank, for Perfetto (ui.perfetto.dev)");
+  add_file_to_write(*command, "--html", options->html,
+                    "Also writes a page of the run: timeline, memory over time, groups (.html)");
   command->add_option("--rank", options->rank,
                       "The rank that --trace names; all ranks run alike (default 0)");
-  command->add_option(
-      "--graph", options->graph,
-      "Also writes the schedule graph: .json, with slack and critical path, or .dot");
-  command->add_option(
-      "--snapshot", options->snapshot,
-      "Also writes a PyTorch memory snapshot (.pickle), for pytorch.org/memory_viz");
-  command->add_option("--ops", options->ops,
-                      "Also writes an op log of the step (.json), for `shardsim compare`");
+  add_file_to_write(*command, "--graph", options->graph,
+                    "Also writes the schedule graph: .json, with slack and critical path, or .dot");
+  add_file_to_write(*command, "--snapshot", options->snapshot,
+                    "Also writes a PyTorch memory snapshot (.pickle), for pytorch.org/memory_viz");
+  add_file_to_write(*command, "--ops", options->ops,
+                    "Also writes an op log of the step (.json), for `shardsim compare`");
   command->add_option("--uneven", options->uneven,
                       "Kinds of ranks, by ';', that take part in the same collectives: factors of "
                       "each pass's compute, by ','");

@@ -103,6 +103,9 @@ int run(const SweepCommand& command, const Context& context) {
     write(SweepStore::read(command.study), command, question, context);
     return kOk;
   }
+  if (is_store(command.study))
+    throw Error("this is a store, no study", {command.study},
+                "shardsim sweep --show " + command.study + " answers from it");
   const Study study = load_study(command.study);
   const Shard shard = read_shard(command.shard, environment_variable);
   const std::string path = store_of(command, study, shard);

@@ -81,8 +81,8 @@ void add_validate(CLI::App& app, Context& context) {
   command->add_option("--split", options->split,
                       "Which rows are fitted, which kept apart (default: the shipped split)");
   command->add_option("--scenario", options->show, "Prints the scenario of this row and ends");
-  command->add_option("--learn", options->learn,
-                      "Writes each source's factor of predicted time to this file");
+  add_file_to_write(*command, "--learn", options->learn,
+                    "Writes each source's factor of predicted time to this file");
   command->add_flag("--no-fit", options->no_fit, "Only predicts, with the shipped constants");
   command->add_flag("--verbose", options->verbose, "Every row and every pair");
   command->add_option("-j", options->threads, "Threads (default: all cores)")

@@ -3,11 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 
+#include "sim/base/input_file.h"
 #include "sim/config/tree_builder.h"
 
 namespace shardsim {
@@ -133,24 +130,9 @@ void require_text(std::string_view text, const std::string& path) {
 }  // namespace
 
 std::string read_text_file(const std::string& path, int64_t largest) {
-  std::error_code error;
-  const std::filesystem::file_status status = std::filesystem::status(path, error);
-  if (status.type() == std::filesystem::file_type::not_found)
-    throw Error("there is no such file", {path});
-  if (error) throw Error(fmt::format("cannot be read: {}", error.message()), {path});
-  if (std::filesystem::is_directory(status)) throw Error("this is a directory, not a file", {path});
-  errno = 0;
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw Error(fmt::format("cannot be read: {}", std::strerror(errno)), {path});
-  std::string text;
-  std::string chunk(1 << 16, '\0');
-  while (in && static_cast<int64_t>(text.size()) <= largest) {
-    in.read(chunk.data(), static_cast<std::streamsize>(chunk.size()));
-    text.append(chunk, 0, static_cast<size_t>(in.gcount()));
-  }
-  if (in.bad()) throw Error("cannot be read", {path});
-  if (static_cast<int64_t>(text.size()) > largest)
-    throw Error(fmt::format("the file is larger than {} MiB", largest >> 20), {path});
+  std::string text = read_whole(path, largest);
+  // What Windows' editors put in front.
+  if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
   require_text(text, path);
   return text;
 }

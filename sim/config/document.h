@@ -52,7 +52,8 @@ Document parse_json(std::string_view text, const std::string& file);
 // Of at most so many nodes, for files that programs write.
 Document parse_json(std::string_view text, const std::string& file, int64_t largest_tree);
 
-// The contents of a text file: valid UTF-8 without control characters, at most so many bytes.
+// The contents of a text file, without a byte order mark: valid UTF-8 without control characters, at
+// most so many bytes.
 // Anything else (missing, a directory, binary) is an Error that says which.
 std::string read_text_file(const std::string& path, int64_t largest = kLargestFile);
 

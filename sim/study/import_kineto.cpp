@@ -397,7 +397,10 @@ std::optional<int64_t> rank_of_file(const std::filesystem::path& path) {
 std::string file_of_rank(const std::string& folder, const std::optional<int64_t>& wanted) {
   std::map<int64_t, std::string> ranks;
   size_t files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+  std::error_code error;
+  const std::filesystem::directory_iterator entries(folder, error);
+  if (error) throw Error(fmt::format("cannot be read: {}", error.message()), {folder});
+  for (const auto& entry : entries) {
     if (!entry.is_regular_file() || !is_trace_name(entry.path().filename().string())) continue;
     ++files;
     const std::optional<int64_t> rank = rank_of_file(entry.path());

@@ -4,13 +4,11 @@
 
 #include <algorithm>
 #include <deque>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <set>
 #include <unordered_map>
 
 #include "sim/base/error.h"
+#include "sim/base/input_file.h"
 #include "sim/study/pickle.h"
 #include "sim/study/recording.h"
 
@@ -23,6 +21,7 @@ using nlohmann::json;
 constexpr Bytes kContext = 500 * kMiB;
 constexpr const char* kNoSize = "a size that is no whole number from 0 to 1 PiB";
 constexpr Bytes kLargest = 1024 * 1024 * kGiB;
+constexpr int64_t kLargestTrace = int64_t{4} << 30;  // bytes of the file
 constexpr Bytes kEndless = int64_t{1} << 61;  // sums stop here
 
 std::optional<TraceAction> action_of(std::string_view name) {
@@ -321,13 +320,8 @@ MemoryTrace snapshot_memory_trace(const ValueTree& snapshot, const std::string& 
 }
 
 MemoryTrace read_memory_trace(const std::string& path, int device) {
-  std::error_code no_status;
-  if (std::filesystem::is_directory(path, no_status))
-    throw Error("this is a folder", {path}, "give a recording or a memory snapshot");
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw Error("cannot read the trace", {path}, "give a recording or a memory snapshot");
-  const std::string bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  if (in.bad() || bytes.empty()) throw Error("the trace is empty", {path});
+  const std::string bytes = read_whole(path, kLargestTrace);
+  if (bytes.empty()) throw Error("the trace is empty", {path});
   if (static_cast<unsigned char>(bytes[0]) == 0x80)
     return snapshot_memory_trace(read_pickle(bytes, path), path, device);
   const ValueTree tree = read_json_tree(bytes, path);

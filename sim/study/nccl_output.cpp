@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <string_view>
 
+#include "sim/config/document.h"
 #include "sim/config/nccl_tests.h"
 
 namespace shardsim {
@@ -14,24 +14,20 @@ namespace {
 constexpr size_t kLook =
     1 << 16;  // bytes in which its first comments stand, behind a launcher's words
 
-}  // namespace
-
-bool is_nccl_output(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::string begin(kLook, '\0');
-  in.read(begin.data(), static_cast<std::streamsize>(begin.size()));
-  begin.resize(static_cast<size_t>(std::max<std::streamsize>(0, in.gcount())));
+bool is_nccl_output(std::string_view text) {
+  const std::string_view begin = text.substr(0, kLook);
   const size_t first = begin.find_first_not_of(" \t\r\n");
-  if (first == std::string::npos) return false;
+  if (first == std::string_view::npos) return false;
   if (begin[first] == '{') return true;
-  const auto has = [&](std::string_view text) { return begin.find(text) != std::string::npos; };
+  const auto has = [&](std::string_view words) {
+    return begin.find(words) != std::string_view::npos;
+  };
   return has("# nThread ") || has("# Using devices") || has("# Collective test starting:");
 }
 
-CsvTable table_of_nccl_output(const std::string& path) {
-  const NcclTable sweeps = load_nccl_tests(path);
+CsvTable table_of(const NcclTable& sweeps) {
   CsvTable table;
-  table.file = path;
+  table.file = sweeps.file;
   table.header = {"system", "nodes", "gpus", "collective", "bytes", "time_us"};
   for (const NcclSweep& s : sweeps.sweeps)
     for (const NcclSweep::Point& p : s.points) {
@@ -46,6 +42,13 @@ CsvTable table_of_nccl_output(const std::string& path) {
       table.rows.push_back(std::move(row));
     }
   return table;
+}
+
+}  // namespace
+
+CsvTable load_measurements(const std::string& path) {
+  const std::string text = read_text_file(path, kLargestTable);
+  return is_nccl_output(text) ? table_of(parse_nccl_tests(text, path)) : parse_csv(text, path);
 }
 
 }  // namespace shardsim

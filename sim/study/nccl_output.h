@@ -9,9 +9,8 @@
 
 namespace shardsim {
 
-// By what it holds: JSON, or nccl-tests' lines of comments.
-bool is_nccl_output(const std::string& path);
-// Error as sim/config/nccl_tests.h.
-CsvTable table_of_nccl_output(const std::string& path);
+// A table (CSV), or what nccl-tests wrote as one, by what the file holds: JSON, or nccl-tests' lines of
+// comments. Error as sim/config/csv.h and nccl_tests.h.
+CsvTable load_measurements(const std::string& path);
 
 }  // namespace shardsim

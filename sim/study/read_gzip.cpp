@@ -1,31 +1,37 @@
 #include "sim/study/read_gzip.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <memory>
+#include <new>
 
 #include "sim/base/error.h"
+#include "sim/base/input_file.h"
 
 namespace shardsim {
 
+namespace {
+
+constexpr int64_t kSmallText = int64_t{64} << 20;
+constexpr int64_t kMostOfPacked = 250;  // deflate reaches 1032 of zeros, and some 30 of traces
+
+}  // namespace
+
 std::string read_maybe_gzip(const std::string& path, int64_t largest, int64_t head) {
-  std::error_code error;
-  const std::filesystem::file_status status = std::filesystem::status(path, error);
-  if (status.type() == std::filesystem::file_type::not_found)
-    throw Error("there is no such file", {path});
-  if (error) throw Error(fmt::format("cannot be read: {}", error.message()), {path});
-  if (std::filesystem::is_directory(status)) throw Error("this is a directory, not a file", {path});
   struct Close {
     void operator()(gzFile_s* file) const { gzclose(file); }
   };
-  errno = 0;
+  const int descriptor = InputFile(path).release();
   // Plain text passes through as it is.
-  const std::unique_ptr<gzFile_s, Close> file(gzopen(path.c_str(), "rb"));
-  if (!file) throw Error(fmt::format("cannot be read: {}", std::strerror(errno)), {path});
+  const std::unique_ptr<gzFile_s, Close> file(gzdopen(descriptor, "rb"));
+  if (!file) {
+    ::close(descriptor);
+    throw std::bad_alloc();
+  }
   gzbuffer(file.get(), 1 << 18);
   std::string text, chunk(1 << 20, '\0');
   while (head == 0 || static_cast<int64_t>(text.size()) < head) {
@@ -42,6 +48,12 @@ std::string read_maybe_gzip(const std::string& path, int64_t largest, int64_t he
     if (static_cast<int64_t>(text.size()) > largest)
       throw Error(fmt::format("the text is larger than {} MiB", largest >> 20), {path},
                   "profile fewer steps, or fewer kinds of events");
+    const auto size = static_cast<int64_t>(text.size());
+    if (gzdirect(file.get()) == 0 && size > kSmallText &&
+        size / kMostOfPacked > gzoffset(file.get()))
+      throw Error(fmt::format("{} MiB of text come out of {} KiB of gzip data: this is no trace",
+                              size >> 20, gzoffset(file.get()) >> 10),
+                  {path});
     if (n < static_cast<int>(chunk.size())) {
       // gzread says of a member that is cut off only when asked.
       int code = Z_OK;

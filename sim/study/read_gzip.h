@@ -7,7 +7,8 @@
 
 namespace shardsim {
 
-// Error where the file is not there, cut off or damaged, or longer than `largest` bytes once unpacked.
+// Error where the file is not there, cut off or damaged, longer than `largest` bytes once unpacked, or
+// unpacks to so many times its size that it was made to.
 // With `head` it ends after so many bytes and what is behind them is not looked at.
 std::string read_maybe_gzip(const std::string& path, int64_t largest, int64_t head = 0);
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <unordered_map>
 
+#include "sim/base/escape.h"
 #include "sim/config/reader.h"
 #include "sim/config/scenario.h"
 #include "sim/study/run_report.h"
@@ -23,12 +24,14 @@ constexpr int64_t kMostRanks = 1 << 24;
 
 Time time_of(double seconds) { return {std::llround(seconds * 1e12)}; }
 
-std::string text_or_none(const Value& v) { return v.is_null() ? "" : v.text(); }
+std::string shown(const Value& v) { return printable(v.text()); }
+
+std::string shown_or_none(const Value& v) { return v.is_null() ? "" : shown(v); }
 
 // A value of the environment may be empty.
 std::string any_text(const Value& v) {
   if (!v.is_scalar()) v.fail_expected("text");
-  return std::string(v.word());
+  return printable(v.word());
 }
 
 std::optional<int64_t> whole_or_none(const Value& v, int64_t most) {
@@ -64,13 +67,13 @@ class Reader {
                                                      {"replay host", OpSource::replay_host},
                                                      {"replay cuda", OpSource::replay_cuda},
                                                      {"kineto", OpSource::kineto}});
-    log_.scenario = text_or_none(map.at("scenario"));
+    log_.scenario = shown_or_none(map.at("scenario"));
     log_.fingerprint = fingerprint_of(map.at("fingerprint"));
     log_.world = map.at("world_size").whole(1, kMostRanks);
     log_.rank = map.at("rank").whole(0, log_.world - 1);
     log_.scale = map.at("scale").decimal(1, 1e12, "1: sizes are real");
     log_.repeats = map.at("repeats").whole(1, 1'000'000'000);
-    log_.statistic = map.at("statistic").text("single, median, min");
+    log_.statistic = printable(map.at("statistic").text("single, median, min"));
     log_.step_time = time_of(map.at("step_time_s").decimal(kShortestStep, kLongest));
     const Map memory(map.at("memory"),
                      {"peak_allocated_bytes", "peak_active_bytes", "peak_reserved_bytes"});
@@ -79,9 +82,9 @@ class Reader {
     log_.peak_reserved = whole_or_none(memory.at("peak_reserved_bytes"), kMostBytes);
     const Map environment(map.at("environment"), Map::any_key);
     for (const std::string& key : environment.keys())
-      log_.environment[key] = any_text(environment.at(key));
-    for (const Value& v : map.at("warnings").list("sentences")) log_.warnings.push_back(v.text());
-    for (const Value& v : map.at("streams").list("names", 1)) log_.streams.push_back(v.text());
+      log_.environment[printable(key)] = any_text(environment.at(key));
+    for (const Value& v : map.at("warnings").list("sentences")) log_.warnings.push_back(shown(v));
+    for (const Value& v : map.at("streams").list("names", 1)) log_.streams.push_back(shown(v));
     for (const Value& v : map.at("ops").list("ops", 1)) op(v);
     return std::move(log_);
   }
@@ -101,8 +104,8 @@ class Reader {
         map.at("stream").whole(0, static_cast<int64_t>(log_.streams.size()) - 1,
                                "the number of one of the log's streams, from 0"));
     op.kind = kind_of(map.at("kind"));
-    op.name = text_or_none(map.at("name"));
-    op.group = text_or_none(map.at("group"));
+    op.name = shown_or_none(map.at("name"));
+    op.group = shown_or_none(map.at("group"));
     op.bytes = whole_or_none(map.at("bytes"), kMostBytes);
     op.flops = whole_or_none(map.at("flops"), kMostFlops);
     op.start = time_of(map.at("start_s").decimal(-kLongest, kLongest));
@@ -159,7 +162,10 @@ OpLog op_log_of(const Scenario& scenario, const Simulation& s) {
 OpLog load_or_simulate_ops(const std::string& path) {
   const std::string text = read_text_file(path, kLargestLog);
   if (is_json(text)) return parse_op_log(text, path);
-  const Scenario scenario = load_scenario(path);
+  if (static_cast<int64_t>(text.size()) > kLargestFile)
+    throw Error("this is no op log, and too large for a scenario", {path});
+  // Of the text that was read: a pipe is read once.
+  const Scenario scenario = parse_scenario(text, path);
   try {
     return op_log_of(scenario, simulate(scenario));
   } catch (const Error& e) {

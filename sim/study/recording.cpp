@@ -3,10 +3,9 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <fstream>
-#include <iterator>
 
 #include "sim/base/error.h"
+#include "sim/base/input_file.h"
 #include "sim/base/quantity.h"
 
 namespace shardsim {
@@ -16,6 +15,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kDeepest = 100;
+constexpr int64_t kLargestRecording = int64_t{1} << 30;  // bytes
 constexpr int64_t kMost = int64_t{1} << 62;
 constexpr double kMostUs = 4e12;  // half of what Time holds: two may be subtracted
 
@@ -185,10 +185,7 @@ Bytes environment_device(const json& environment) {
 }
 
 json read_json(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw Error("cannot read the recording", {path}, "give a JSON file or a folder of them");
-  return parse_json(
-      std::string((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>()), path);
+  return parse_json(read_whole(path, kLargestRecording), path);
 }
 
 json parse_json(const std::string& text, const std::string& path) {

@@ -325,5 +325,17 @@ TEST(ReadGzip, CutOffOrDamagedIsAnError) {
   EXPECT_EQ(error(folder.path() + "/none"), "there is no such file");
 }
 
+// 80 MiB of zeros are some 80 KiB of gzip data; no trace repeats itself so.
+TEST(ReadGzip, ABombIsAnError) {
+  const Folder folder;
+  const std::string bomb = folder.file("bomb.gz", std::string(80 << 20, '0'), true);
+  try {
+    read_maybe_gzip(bomb, int64_t{4} << 30);
+    FAIL() << "read";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("this is no trace"), std::string::npos) << e.what();
+  }
+}
+
 }  // namespace
 }  // namespace shardsim
