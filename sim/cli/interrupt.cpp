@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <string_view>
 #include <thread>
 
 #include "sim/cli/command.h"
@@ -25,6 +26,10 @@ Interrupt::Interrupt() {
     // Never unlocked: the file must not be renamed into place after this.
     mutex_.lock();
     if (!unfinished_.empty()) ::unlink(unfinished_.c_str());
+    const std::string_view said = sentence_.load();
+    // Not through stdio, whose lock the main thread may hold.
+    if (!said.empty() && ::write(STDERR_FILENO, said.data(), said.size()) < 0)
+      ::_exit(kInterrupted);
     ::_exit(kInterrupted);
   }).detach();
 }

@@ -51,22 +51,6 @@ int run(int argc, char** argv) {
   CLI::App app("Simulates one training step of a sharded model from a YAML scenario.", "shardsim");
   app.set_version_flag("--version", "shardsim " SHARDSIM_VERSION);
   app.require_subcommand(1);
-  app.footer(
-      "Examples:\n"
-      "  shardsim run scenarios/llama3-8b-fsdp2-h100x8.yaml\n"
-      "  shardsim explain scenarios/llama3-8b-fsdp2-h100x8.yaml\n"
-      "  shardsim diff scenarios/llama3-8b-fsdp2-h100x8.yaml "
-      "scenarios/llama3-8b-grad-accum-h100x8.yaml\n"
-      "  shardsim ledger --params 7e9 --ranks 8\n"
-      "  shardsim layout scenarios/llama3-8b-fsdp2-h100x8.yaml --svg layout.svg\n"
-      "  shardsim import kineto rank0.pt.trace.json.gz -o measured.json\n"
-      "  shardsim compare scenario.yaml measured.json\n"
-      "  shardsim list models\n"
-      "  shardsim conform tests/recordings\n"
-      "  shardsim validate tests/validation/steps.csv\n"
-      "  shardsim diagnose scenarios/llama3-8b-fsdp2-h100x8.yaml --measured '1.3 s'\n"
-      "Exit codes: 0 done, 1 a mistake in the input, 2 a check failed, 3 no such device, "
-      "130 interrupted.");
   add_run(app, context);
   add_explain(app, context);
   add_list(app, context);
@@ -82,6 +66,25 @@ int run(int argc, char** argv) {
   add_sweep(app, context);
   add_replay(app, context);
   add_import(app, context);
+  // Last: a command without a footer of its own would take this one.
+  app.footer(
+      "Examples:\n"
+      "  shardsim run scenarios/llama3-8b-fsdp2-h100x8.yaml\n"
+      "  shardsim explain scenarios/llama3-8b-fsdp2-h100x8.yaml\n"
+      "  shardsim diff scenarios/llama3-8b-fsdp2-h100x8.yaml "
+      "scenarios/llama3-8b-grad-accum-h100x8.yaml\n"
+      "  shardsim ledger --params 7e9 --ranks 8\n"
+      "  shardsim layout scenarios/llama3-8b-fsdp2-h100x8.yaml --svg layout.svg\n"
+      "  shardsim replay scenarios/small/fsdp2.yaml --ops measured.json\n"
+      "  shardsim import kineto rank0.pt.trace.json.gz -o measured.json\n"
+      "  shardsim compare scenario.yaml measured.json\n"
+      "  shardsim sweep scenarios/studies/wrapping/llama3-8b.yaml\n"
+      "  shardsim list models\n"
+      "  shardsim conform tests/recordings\n"
+      "  shardsim validate tests/validation/steps.csv\n"
+      "  shardsim diagnose scenarios/llama3-8b-fsdp2-h100x8.yaml --measured '1.3 s'\n"
+      "Exit codes: 0 done, 1 a mistake in the input, 2 a check failed, 3 no such device, "
+      "130 interrupted.");
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {  // --help, --version

@@ -17,6 +17,7 @@
 #include "sim/cli/replay_report.h"
 #include "sim/config/scenario.h"
 #include "sim/memory/allocator_settings.h"
+#include "sim/report/text.h"
 #include "sim/study/run_report.h"
 #include "sim/study/simulate.h"
 
@@ -29,9 +30,13 @@ struct ReplayOptions {
   double timeout_s = 60;
   CudaChoices cuda;
   std::string memory_limit;
+  std::vector<std::string> given;  // of kCudaOptions
   bool on_cuda() const { return backend == "cuda"; }
 };
 
+constexpr const char* kCudaOptions[] = {"--single-gpu", "--memory-limit", "--meet", "--port"};
+constexpr const char* kNothingPlayed =
+    "interrupted: the schedule was still being laid out, nothing was played\n";
 constexpr int64_t kMostThreads = 32;
 constexpr int kMostSteps = 1000;
 // What a rank of a replay on the host moves and computes in a step, where its scale is chosen.
@@ -63,6 +68,17 @@ AllocatorSettings allocator_of(const Scenario& scenario, const std::string& file
 void check(const ReplayOptions& options) {
   if (options.backend != "host" && !options.on_cuda())
     throw Error(fmt::format("--backend: expected host or cuda, got '{}'", options.backend));
+  const auto given = [&](std::string_view option) {
+    return std::find(options.given.begin(), options.given.end(), option) != options.given.end();
+  };
+  if (!options.on_cuda() && !options.given.empty())
+    throw Error(options.given.front() + ": only --backend cuda has this option", {},
+                "leave it out, or add --backend cuda");
+  for (const char* alone : {"--meet", "--port"})
+    if (given("--single-gpu") && given(alone))
+      throw Error(fmt::format("{}: with --single-gpu there are no other ranks to meet", alone));
+  if (given("--meet") && given("--port"))
+    throw Error("--port: with --meet the ranks meet in a directory, and at no port");
   if (options.warmup < 1 || options.steps < 1 || options.warmup > kMostSteps ||
       options.steps > kMostSteps)
     throw Error(fmt::format("--warmup and --steps: expected 1 to {} of each, got {} and {}",
@@ -151,6 +167,16 @@ struct Prepared {
   ReplayRun run;  // without results
 };
 
+// A replay has no host work of its own: what the CPU computes between the launches.
+std::string left_out_of(const Scenario& scenario, const Simulation& s) {
+  if (s.schedule.host_works.empty()) return "";
+  std::string what;
+  for (const HostWorkRow& w : run_report(scenario, s).host_work)
+    what += fmt::format("{}{} ({} a step predicted)", what.empty() ? "" : ", ", w.name,
+                        duration(w.time));
+  return what.empty() ? "" : "the host's own work is not played: " + what;
+}
+
 std::unique_ptr<Prepared> prepare(const ReplayOptions& options, const Context& context) {
   check(options);
   refuse_overwrite(context, options.scenario);
@@ -166,6 +192,7 @@ std::unique_ptr<Prepared> prepare(const ReplayOptions& options, const Context& c
   if (s.trace.out_of_memory)
     throw Error("the simulation runs out of memory: " + s.trace.out_of_memory->message,
                 {options.scenario}, "shardsim run says what holds it");
+  p->run.left_out = left_out_of(scenario, s);
   p->schedule = std::move(s.schedule);
   p->run.scenario = scenario.name;
   p->run.world = p->world;
@@ -187,6 +214,7 @@ void say_start(const Prepared& p) {
 // The ranks of a job make the same mistake together: rank 0 says it for all that say the same.
 int replay_under_mpi(const ReplayOptions& options, const Context& context) {
   const std::unique_ptr<MpiProcess> process = mpi_process();
+  if (process->rank() != 0) context.interrupt->say("");
   std::unique_ptr<Prepared> p;
   std::optional<Error> mistake;
   try {
@@ -239,6 +267,7 @@ int replay_on_gpu(const ReplayOptions& options, const Context& context) try {
 }
 
 int replay(const ReplayOptions& options, const Context& context) {
+  context.interrupt->say(kNothingPlayed);
   if (options.on_cuda()) return replay_on_gpu(options, context);
   if (started_by_mpi()) return replay_under_mpi(options, context);
   const std::unique_ptr<Prepared> p = prepare(options, context);
@@ -261,17 +290,19 @@ void add_replay(CLI::App& app, Context& context) {
   command->add_option("--backend", options->backend,
                       "host (default): streams as threads, ranks as threads or, under mpirun, as "
                       "processes; cuda: NVIDIA GPUs and NCCL, a process a rank");
-  command->add_option("--ops", options->ops,
-                      "Also writes what rank 0's device did, op by op (.json), for `shardsim "
-                      "compare` and `shardsim calibrate --from`");
+  add_file_to_write(*command, "--ops", options->ops,
+                    "Also writes what rank 0's device did, op by op (.json), for `shardsim "
+                    "compare` and `shardsim calibrate --from`");
   command->add_option("--scale", options->scale,
                       "Factor that bytes and FLOPs are divided by; auto (default) chooses one that "
                       "a CPU core plays in a fraction of a second");
   command->add_option("--warmup", options->warmup,
-                      "Steps before the timed ones, whose data is checked (default 3)");
-  command->add_option("--steps", options->steps, "Timed steps (default 5)");
-  command->add_option("--timeout", options->timeout_s,
-                      "Seconds that a rank waits for anything before it gives up (default 60)");
+                      "Steps before the timed ones, whose data is checked, 1 to 1000 (default 3)");
+  command->add_option("--steps", options->steps, "Timed steps, 1 to 1000 (default 5)");
+  command->add_option(
+      "--timeout", options->timeout_s,
+      "Seconds that a rank waits for anything before it gives up, above 0 and up to "
+      "86400 (default 60)");
   command->add_flag(
       "--single-gpu", options->cuda.single_gpu,
       "cuda: one GPU plays rank 0 alone; a collective waits as long as the cost model "
@@ -284,6 +315,13 @@ void add_replay(CLI::App& app, Context& context) {
       "they meet over TCP, at MASTER_ADDR");
   command->add_option("--port", options->cuda.port,
                       "cuda: the port that they meet at (default MASTER_PORT + 1)");
+  for (const char* option : {"--meet", "--memory-limit"})
+    command->get_option(option)->check(
+        [](const std::string& text) {
+          return text.empty() ? "expected a text that is not empty" : "";
+        },
+        "");
+  command->get_option("--port")->check(CLI::Range(1, 65535));
   add_output_options(*command, context);
   command->footer(
       std::string(has_mpi() ? "Built with MPI. " : "Built without MPI. ") +
@@ -294,7 +332,9 @@ void add_replay(CLI::App& app, Context& context) {
       "  mpirun -np 4 shardsim replay scenarios/small/fsdp2.yaml\n"
       "  torchrun --no-python --nproc-per-node 8 shardsim replay "
       "scenarios/llama3-8b-fsdp2-h100x8.yaml --backend cuda");
-  command->callback([options, &context] {
+  command->callback([options, command, &context] {
+    for (const char* option : kCudaOptions)
+      if (command->count(option) > 0) options->given.emplace_back(option);
     context.run = [options, &context] { return replay(*options, context); };
   });
 }

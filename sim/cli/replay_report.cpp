@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "backends/replay/communicators.h"
+#include "sim/base/quantity.h"
 
 namespace shardsim {
 
@@ -53,6 +54,7 @@ OpLogFacts facts_of(const ReplayRun& run) {
   facts.world = run.world;
   facts.scale = static_cast<double>(run.scale);
   facts.environment = {rank.environment.begin(), rank.environment.end()};
+  if (!run.left_out.empty()) facts.warnings.push_back(run.left_out);
   if (rank.failure) facts.warnings.push_back("stopped: " + rank.failure->what);
   if (data_differs(run)) facts.warnings.push_back("collectives brought other data than was sent");
   return facts;
@@ -149,8 +151,9 @@ std::string replay_text(const ReplayRun& run, const std::optional<TimedSteps>& s
                      std::count(rank.done.begin(), rank.done.end(), true), rank.done.size(),
                      run.first_rank);
   out += data_text(run);
-  out += fmt::format("  memory      {} bytes reserved at most{}\n", peak_reserved(rank),
+  out += fmt::format("  memory      {} reserved at most{}\n", format_bytes(peak_reserved(rank)),
                      run.scale > 1 ? ", of the divided sizes" : "");
+  if (!run.left_out.empty()) out += fmt::format("  note        {}\n", run.left_out);
   return out;
 }
 

@@ -22,6 +22,7 @@ struct ReplayRun {
   int first_rank = 0;  // of `ranks`; the others are other processes'
   std::vector<Replay> ranks;
   int timed_from = 0;
+  std::string left_out;  // what a replay does not do of the schedule; empty: all is played
   // Of the other processes.
   int64_t checked_elsewhere = 0;
   bool differs_elsewhere = false;
