@@ -16,7 +16,9 @@ namespace shardsim {
 namespace {
 
 constexpr size_t kWorst = 10;
-constexpr double kSame = .01;  // relative, of sizes and counts
+constexpr double kSame = .01;       // relative, of sizes and counts
+constexpr double kFromWhole = .02;  // of a ratio: 1 % of 2
+constexpr double kMostTimes = 64;   // beside the number of ranks
 
 using Roles = std::vector<std::string>;
 
@@ -143,12 +145,31 @@ std::vector<OpRow> rows_of(const OpComparison& c, KeyOf&& key_of) {
 
 bool is_times(double ratio, double wanted) { return std::abs(ratio / wanted - 1) < kSame; }
 
-// "2" or "1/2" where measured is twice or half of predicted, else nothing.
-std::string_view factor_of(double predicted, double measured) {
-  if (predicted <= 0 || measured <= 0) return "";
-  if (is_times(measured / predicted, 2)) return "twice";
-  if (is_times(measured / predicted, .5)) return "half";
-  return "";
+// 3 where measured is three times predicted, and -3 where it is a third; 0: neither, or alike.
+int64_t factor_of(double predicted, double measured, int64_t world) {
+  if (predicted <= 0 || measured <= 0) return 0;
+  const double ratio = std::max(measured, predicted) / std::min(measured, predicted);
+  const double n = std::round(ratio);
+  const bool ranks = is_times(ratio, static_cast<double>(world));
+  const bool whole = std::abs(ratio - n) < kFromWhole && n <= kMostTimes;
+  if (n < 2 || (!ranks && !whole)) return 0;
+  const int64_t times = ranks ? world : static_cast<int64_t>(n);
+  return measured > predicted ? times : -times;
+}
+
+std::string times_text(int64_t factor) {
+  if (factor == 2) return "twice";
+  if (factor == -2) return "half";
+  return factor > 0 ? fmt::format("{} times", factor) : fmt::format("1/{}", -factor);
+}
+
+std::string why_bytes(int64_t factor, int64_t world) {
+  const int64_t times = std::abs(factor);
+  std::string why;
+  if (times == 2 || times == 4) why = "is its type another one";
+  if (times == world)
+    why += (why.empty() ? "is it" : ", or is it") + std::string(" a rank's part against the whole");
+  return why.empty() ? "is it of another size, or another group of ranks" : why;
 }
 
 double per_op(const OpRow& row, size_t side) {
@@ -172,21 +193,22 @@ void add_flags(OpComparison& c, const std::vector<OpRow>& rows) {
       }
     flags.push_back({std::move(what), 1});
   };
+  const int64_t world = c.log[0].world;
   for (const OpRow& row : rows) {
     if (!is_collective(row.kind) || row.count[0] == 0 || row.count[1] == 0) continue;
     const std::string name =
         std::string(name_of(row.kind)) + (row.key.empty() ? "" : " " + folded_name(row.key));
-    const std::string_view bytes = factor_of(per_op(row, 0), per_op(row, 1));
-    if (!bytes.empty())
-      add(fmt::format("{}: each measured op moves {} the predicted bytes: is its type another one?",
-                      name, bytes));
-    const std::string_view count =
-        factor_of(static_cast<double>(row.count[0]), static_cast<double>(row.count[1]));
-    if (!count.empty())
+    const int64_t bytes = factor_of(per_op(row, 0), per_op(row, 1), world);
+    if (bytes != 0)
+      add(fmt::format("{}: each measured op moves {}{} the predicted bytes: {}?", name,
+                      times_text(bytes), bytes < -2 ? " of" : "", why_bytes(bytes, world)));
+    const int64_t count =
+        factor_of(static_cast<double>(row.count[0]), static_cast<double>(row.count[1]), world);
+    if (count != 0)
       add(
           fmt::format("{}: measured {} as often as predicted: other micro-batches, resharding or "
                       "buckets?",
-                      name, count));
+                      name, times_text(count)));
   }
   for (const FoldedFlag& f : flags)
     c.flags.push_back(f.rows > 1 ? fmt::format("{} ({} groups)", f.what, f.rows) : f.what);

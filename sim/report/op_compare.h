@@ -7,8 +7,9 @@
 // finds no partner is counted and named.
 // Errors are predicted / measured - 1, in percent. Overlap and exposed time are op_times of each log.
 // Logs of different scale have no common time: errors of time are left out, counts and bytes are not.
-// Collectives of a group that move twice or half the bytes, or are twice or half as many, are flagged:
-// a wrong type, or a wrong count of micro-batches.
+// Collectives of a group that move 2, 3, ... 64 or the number of ranks times the bytes, or such a part of
+// them, or are as many times as many, are flagged: a wrong type, a rank's part taken for the whole, or a
+// wrong count of micro-batches.
 // Worked number: gathers of 20 us predicted and 25 us measured: error -20 %.
 #pragma once
 

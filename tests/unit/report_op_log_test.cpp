@@ -186,6 +186,33 @@ TEST(OpCompare, FlagsTwiceTheBytes) {
             std::string::npos);
 }
 
+// Three times the bytes, a third of them, as many times as there are ranks (100, with some padding);
+// 2.5 times is no whole number, and 80 times is beyond those that are looked for.
+TEST(OpCompare, FlagsWholeFactors) {
+  const auto flags = [](Bytes predicted, Bytes measured, int64_t world) {
+    OpLog a = log_of(program(2, predicted)), b = log_of(program(2, measured));
+    a.fingerprint.clear();
+    a.world = b.world = world;
+    const OpComparison c = compare_ops(std::move(a), std::move(b));
+    return c.flags.empty() ? std::string() : c.flags[0];
+  };
+  EXPECT_EQ(
+      flags(4000, 12000, 8),
+      "all_gather layers.*: each measured op moves 3 times the predicted bytes: is it of another "
+      "size, or another group of ranks?");
+  EXPECT_NE(flags(12000, 4000, 8).find("moves 1/3 of the predicted bytes"), std::string::npos);
+  EXPECT_NE(flags(4000, 32000, 8)
+                .find("moves 8 times the predicted bytes: is it a rank's part "
+                      "against the whole?"),
+            std::string::npos);
+  EXPECT_NE(flags(4000, 400'800, 100).find("moves 100 times"), std::string::npos);
+  EXPECT_NE(flags(4000, 16000, 4).find("is its type another one, or is it a rank's part"),
+            std::string::npos);
+  EXPECT_EQ(flags(4000, 10000, 8), "");
+  EXPECT_EQ(flags(4000, 320'000, 8), "");
+  EXPECT_EQ(flags(4000, 4000, 1), "");
+}
+
 TEST(OpCompare, CountsWhatHasNoPartner) {
   OpLog measured = log_of(program(2));
   measured.fingerprint.clear();
