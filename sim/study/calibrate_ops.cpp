@@ -12,6 +12,7 @@
 #include "sim/cost/assumptions.h"
 #include "sim/cost/collectives.h"
 #include "sim/cost/kernels.h"
+#include "sim/report/step_report.h"
 #include "sim/report/text.h"
 #include "sim/schedule/fingerprint.h"
 #include "sim/study/pattern_search.h"
@@ -87,7 +88,8 @@ double sum(const std::vector<double>& of) {
 
 class Fit {
  public:
-  Fit(const Scenario& scenario, const Simulation& simulation, const OpLog& log)
+  Fit(const Scenario& scenario, const Simulation& simulation, const OpLog& log,
+      const std::string& log_name)
       : scenario_(scenario), schedule_(simulation.schedule), own_(own_calibration(scenario)) {
     prior_ = own_;
     const std::vector<uint32_t> works = works_of_step();
@@ -99,8 +101,11 @@ class Fit {
     const std::vector<Interval> comm = busy_intervals(log, Busy::comm);
     std::vector<const LoggedOp*> usable;
     std::map<size_t, int64_t> all, alone;
+    std::vector<bool> measured(works.size());
     for (const LoggedOp& op : log.ops) {
       if (!op.launch || *op.launch >= works.size() || op.duration <= Time{}) continue;
+      require_kind(op, schedule_.works[works[*op.launch]], log_name);
+      measured[*op.launch] = true;
       usable.push_back(&op);
       ++all[class_of(op)];
       if (!beside_collective(op, comm)) ++alone[class_of(op)];
@@ -112,6 +117,7 @@ class Fit {
       if (enough && beside_collective(*op, comm)) continue;
       add(c, works[*op->launch], op->duration.as_us());
     }
+    note_missing(works, measured, log.ops.size() - usable.size());
     for (const auto& [c, n] : all) {
       if (alone[c] == n) continue;
       const bool enough = alone[c] * kFewestAlone >= n;
@@ -145,6 +151,35 @@ class Fit {
         std::lower_bound(comm.begin(), comm.end(), op.start,
                          [](const Interval& i, Time start) { return i.end <= start; });
     return first != comm.end() && first->start < op.end();
+  }
+
+  static void require_kind(const LoggedOp& op, const Work& work, const std::string& log_name) {
+    if (op.kind == work.kind) return;
+    throw Error(fmt::format("launch {} of the log is {}, and the scenario's is {}", *op.launch,
+                            name_of(op.kind), name_of(work.kind)),
+                {log_name}, "the log was changed since the replay wrote it");
+  }
+
+  // What of the step the log does not hold.
+  void note_missing(const std::vector<uint32_t>& works, const std::vector<bool>& measured,
+                    size_t unusable) {
+    std::map<std::string_view, int64_t> missing;
+    for (size_t n = 0; n < works.size(); ++n)
+      if (!measured[n]) ++missing[name_of(schedule_.works[works[n]].kind)];
+    std::string kinds;
+    int64_t all = 0;
+    for (const auto& [kind, n] : missing) {
+      kinds += fmt::format("{}{} {}", kinds.empty() ? "" : ", ", n, kind);
+      all += n;
+    }
+    if (all > 0)
+      notes_.push_back(
+          fmt::format("{} of the {} ops of the step have no measurement in the log: {}", all,
+                      works.size(), kinds));
+    if (unusable > 0)
+      notes_.push_back(fmt::format(
+          "left out of the log, being no launch of the step or having no duration: {} ops",
+          unusable));
   }
 
   std::vector<uint32_t> works_of_step() const {
@@ -298,6 +333,11 @@ void check(const Scenario& scenario, const Simulation& s, const OpLog& log,
   if (options.gpu.empty() && !find_gpu(scenario.cluster.gpu.name))
     throw Error("--gpu: the scenario has a GPU of its own, and a calibration is of one of the list",
                 {}, "name the one whose file it becomes; the scenario takes a file of any");
+  if (!options.gpu.empty() && find_gpu(scenario.cluster.gpu.name) &&
+      options.gpu != scenario.cluster.gpu.name)
+    throw Error(fmt::format("--gpu: the scenario's GPU is {}, not {}", scenario.cluster.gpu.name,
+                            options.gpu),
+                {}, "with --from the constants are of the scenario's GPU: leave --gpu out");
   const std::string own = fingerprint_text(step_fingerprint(s.schedule));
   if (log.fingerprint.empty())
     throw Error("the log carries no fingerprint of a schedule, so its ops are no works of one",
@@ -339,7 +379,7 @@ OpsCalibration calibrate_ops(const Scenario& scenario, const Simulation& simulat
   OpsCalibration out;
   out.file.gpu = options.gpu.empty() ? scenario.cluster.gpu.name : options.gpu;
   if (const CalibrationFile* shipped = calibration_for(out.file.gpu)) out.file.from = shipped->from;
-  Fit fit(scenario, simulation, log);
+  Fit fit(scenario, simulation, log, log_name);
   fit.run(out);
   if (out.classes.empty())
     throw Error("no op of the log has a launch and a duration, so nothing can be fitted",

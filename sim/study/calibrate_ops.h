@@ -47,8 +47,9 @@ struct OpsCalibration {
   std::vector<std::string> notes;
 };
 
-// Error where the scenario has flat costs, its GPU is of no catalogue and options name none, or the log
-// is of another schedule.
+// Error where the scenario has flat costs, its GPU is of no catalogue and options name none or is of it
+// and options name another, or the log is of another schedule. Ops of the step that the log lacks are
+// counted in a note.
 OpsCalibration calibrate_ops(const Scenario& scenario, const Simulation& simulation,
                              const OpLog& log, const std::string& log_name,
                              const CalibrateOptions& options);

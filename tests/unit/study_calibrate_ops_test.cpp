@@ -89,6 +89,43 @@ TEST(CalibrateOps, WhatNoFileMayHoldIsNotWritten) {
   }));
 }
 
+// What a log that was cut lacks is said; launches whose kind was changed are refused.
+TEST(CalibrateOps, CountsWhatTheLogLacks) {
+  const Scenario s = scenario_of("gpt2-a100x4.yaml");
+  const Simulation simulation = simulate(s);
+  const OpLog whole = op_log_of(s, simulation);
+  const auto notes = [&](const OpLog& log) {
+    return calibrate_ops(s, simulation, log, "log.json", options()).notes;
+  };
+  const auto about_lacking = [](const std::string& n) {
+    return n.find("have no measurement") != std::string::npos;
+  };
+  EXPECT_TRUE(std::none_of(notes(whole).begin(), notes(whole).end(), about_lacking));
+  OpLog cut = whole;
+  cut.ops.resize(cut.ops.size() - 10);
+  cut.ops[0].duration = {};
+  const std::vector<std::string> said = notes(cut);
+  const auto note = std::find_if(said.begin(), said.end(), about_lacking);
+  ASSERT_NE(note, said.end());
+  EXPECT_TRUE(note->starts_with("11 of the " + std::to_string(whole.ops.size()) + " ops")) << *note;
+  EXPECT_TRUE(std::any_of(said.begin(), said.end(), [](const std::string& n) {
+    return n.starts_with("left out of the log") && n.ends_with(": 1 ops");
+  }));
+  OpLog other = whole;
+  other.ops[3].kind = other.ops[3].kind == WorkKind::Gemm ? WorkKind::AllReduce : WorkKind::Gemm;
+  EXPECT_THROW(notes(other), Error);
+}
+
+TEST(CalibrateOps, RefusesAnotherGpuThanTheScenarios) {
+  const Scenario s = scenario_of("gpt2-a100x4.yaml");
+  const Simulation simulation = simulate(s);
+  CalibrateOptions o = options();
+  o.gpu = "h100-sxm5-80gb";
+  EXPECT_THROW(calibrate_ops(s, simulation, op_log_of(s, simulation), "log.json", o), Error);
+  o.gpu = "a100-sxm4-80gb";
+  EXPECT_EQ(calibrate_ops(s, simulation, op_log_of(s, simulation), "log.json", o).file.gpu, o.gpu);
+}
+
 TEST(CalibrateOps, RefusesOtherLogs) {
   const Scenario s = scenario_of("gpt2-a100x4.yaml");
   const Simulation simulation = simulate(s);
