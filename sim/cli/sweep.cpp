@@ -156,9 +156,9 @@ void add_sweep(CLI::App& app, Context& context) {
                       "array, mpirun, srun or torchrun gives this process");
   command->add_option("--merge", options->merge, "Stores of parts, into the new store --store");
   command->add_flag("--show", options->show, "Answers from the store and plays nothing");
-  command->add_option("--html", options->html,
-                      "Also writes a page of the sweep: scatter with Pareto front, filters, each "
-                      "point's scenario (.html)");
+  add_file_to_write(*command, "--html", options->html,
+                    "Also writes a page of the sweep: scatter with Pareto front, filters, each "
+                    "point's scenario (.html)");
   command->add_option("--objective", options->objective,
                       "step-time (default), tokens-per-s, tokens-per-s-per-gpu, peak-memory, cost");
   command->add_flag("--any", options->any, "Points that do not fit in memory count too");
