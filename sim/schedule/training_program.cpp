@@ -646,13 +646,16 @@ void TrainingProgram::Impl::publish(uint32_t id, const Value& v) {
 // The stage's graph holds these of its externals, and sends gradients to where they were made.
 void TrainingProgram::Impl::hold_externals(uint32_t stage, uint8_t held, Node& n,
                                            Engine::Edges& edges) {
-  n.holds = held;
+  n.holds = 0;
   n.first_value = static_cast<uint32_t>(pass_) * static_cast<uint32_t>(program_.values);
   const Stage& s = program_.stages[stage];
   for (size_t e = 0; e < s.external.size(); ++e) {
     if (s.external[e] < 0) continue;
     SharedValue& v = value(s.external[e]);
-    if ((held >> e & 1) != 0) ++v.holders;
+    if ((held >> e & 1) != 0) {
+      ++v.holders;
+      n.holds = static_cast<uint8_t>(n.holds | 1 << e);
+    }
     if (v.value.grad) edges[1 + e] = {v.value.node, 0};
   }
 }
