@@ -5,11 +5,13 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 
 #include "sim/base/error.h"
 #include "sim/cli/command.h"
 #include "sim/config/scenario.h"
+#include "sim/config/training.h"
 #include "sim/report/chrome_trace.h"
 #include "sim/report/html/page_run.h"
 #include "sim/report/uneven_ranks.h"
@@ -26,6 +28,7 @@ namespace {
 
 struct RunOptions {
   std::string scenario, trace, html, graph, snapshot, ops, uneven;
+  std::optional<std::string> tokens;
   int64_t rank = 0;
 };
 
@@ -112,6 +115,19 @@ std::string with_uneven(const std::string& report, const UnevenStep& u) {
   return j.dump(2) + "\n";
 }
 
+int64_t token_budget_of(const std::string& text, const Architecture& model) {
+  if (!takes_tokens(model.family)) throw Error("--tokens: a stack or bag has rows, no tokens");
+  const Parsed<int64_t> tokens = parse_whole(text);
+  if (!tokens.ok() || tokens.value < 1 || tokens.value > kMostTokenBudget)
+    throw Error(
+        fmt::format(
+            "--tokens: expected a whole number from 1 to {}, got {}{}", kMostTokenBudget,
+            quoted_for_message(text),
+            tokens.ok() || tokens.problem == "is not a number" ? "" : ", which " + tokens.problem),
+        {}, kTokenBudgetHint);
+  return tokens.value;
+}
+
 // What can be refused before anything is simulated.
 void check(const RunOptions& options, const Scenario& scenario) {
   const int64_t world = scenario.training.mesh.world();
@@ -137,7 +153,9 @@ int run(const RunOptions& options, const Context& context) {
   refuse_overwrite("--graph", options.graph, options.scenario);
   refuse_overwrite("--snapshot", options.snapshot, options.scenario);
   refuse_overwrite("--ops", options.ops, options.scenario);
-  const Scenario scenario = load_scenario(options.scenario);
+  Scenario scenario = load_scenario(options.scenario);
+  if (options.tokens)
+    scenario.training.token_budget = token_budget_of(*options.tokens, scenario.model);
   check(options, scenario);
   const Simulation s = simulate(scenario);
   StepReport report = run_report(scenario, s);
@@ -191,6 +209,9 @@ void add_run(CLI::App& app, Context& context) {
                     "Also writes a PyTorch memory snapshot (.pickle), for pytorch.org/memory_viz");
   add_file_to_write(*command, "--ops", options->ops,
                     "Also writes an op log of the step (.json), for `shardsim compare`");
+  command->add_option("--tokens", options->tokens,
+                      "Tokens of the whole training, as 15e12: hours, GPU-hours and, with "
+                      "cluster.price_per_gpu_hour, money (in place of training.token_budget)");
   command->add_option("--uneven", options->uneven,
                       "Kinds of ranks, by ';', that take part in the same collectives: factors of "
                       "each pass's compute, by ','");
@@ -198,6 +219,7 @@ void add_run(CLI::App& app, Context& context) {
   command->footer(
       "--format csv gives the parameter groups. Examples:\n"
       "  shardsim run scenarios/llama3-8b-fsdp2-h100x8.yaml\n"
+      "  shardsim run scenarios/llama3-8b-fsdp2-h100x8.yaml --tokens 1e12\n"
       "  shardsim run scenarios/small/stack-flat.yaml --format json -o report.json\n"
       "  shardsim run scenarios/small/stack-flat.yaml --trace rank0.pt.trace.json\n"
       "  shardsim run scenarios/llama3-8b-fsdp2-h100x8.yaml --html run.html");

@@ -65,17 +65,18 @@ Question question_of(const SweepCommand& command) {
   if (!objective)
     throw Error(fmt::format("--objective: expected one of {}, got '{}'", objective_names(),
                             command.objective));
-  return {*objective, !command.any};
+  return {*objective, {}};
 }
 
-void write(const StoredSweep& sweep, const SweepCommand& command, const Question& question,
+void write(const StoredSweep& sweep, Question question, const SweepCommand& command,
            const Context& context) {
+  question.require = sweep.require;
+  if (command.any) question.require.fits = false;
   if (!command.html.empty()) write_file(context, command.html, sweep_page(sweep, question));
-  const size_t best = command.best;
   switch (context.format) {
-    case Format::table: return write_output(context, sweep_table(sweep, question, best));
+    case Format::table: return write_output(context, sweep_table(sweep, question, command.best));
     case Format::json: return write_output(context, sweep_json(sweep, question));
-    case Format::csv: return write_output(context, sweep_csv(sweep));
+    case Format::csv: return write_output(context, sweep_csv(sweep, question.require));
   }
 }
 
@@ -94,13 +95,13 @@ int run(const SweepCommand& command, const Context& context) {
     if (command.store.empty())
       throw Error("--merge: no store to write is named", {}, "--store merged.db");
     SweepStore::merge(command.merge, command.store);
-    write(SweepStore::read(command.store), command, question, context);
+    write(SweepStore::read(command.store), question, command, context);
     return kOk;
   }
   if (command.study.empty())
     throw Error("no study is given", {}, "shardsim sweep --help explains its options");
   if (command.show && is_store(command.study)) {
-    write(SweepStore::read(command.study), command, question, context);
+    write(SweepStore::read(command.study), question, command, context);
     return kOk;
   }
   if (is_store(command.study))
@@ -112,7 +113,9 @@ int run(const SweepCommand& command, const Context& context) {
   refuse(study.base_file());
   refuse(path);
   if (command.show) {
-    write(SweepStore::read(path), command, question, context);
+    StoredSweep stored = SweepStore::read(path);
+    stored.require = study.require();
+    write(stored, question, command, context);
     return kOk;
   }
   SweepOptions options;
@@ -135,7 +138,7 @@ int run(const SweepCommand& command, const Context& context) {
     fmt::print(stderr, "interrupted: the same command goes on where this one was\n");
     return kInterrupted;
   }
-  write(SweepStore::read(path), command, question, context);
+  write(SweepStore::read(path), question, command, context);
   return kOk;
 }
 
@@ -166,7 +169,7 @@ void add_sweep(CLI::App& app, Context& context) {
       ->check(CLI::Range(1, 1'000'000));
   add_output_options(*command, context);
   command->footer(
-      "--format csv and json hold all points. Examples:\n"
+      "--format csv and json hold all points, with why the answers exclude some. Examples:\n"
       "  shardsim sweep scenarios/studies/wrapping/llama3-8b.yaml\n"
       "  shardsim sweep --show wrapping-llama3-8b.sweep.db --objective tokens-per-s --best 3\n"
       "  shardsim sweep --show wrapping-llama3-8b.sweep.db --html sweep.html\n"

@@ -57,7 +57,9 @@ class Overlay {
     if (settings.empty()) return copy(base_, id);
     const Node& n = base_.node(id);
     if (n.kind != Node::Kind::map && n.kind != Node::Kind::null) {
-      const Setting& s = *settings.front();
+      const Settings values = with_value(settings);
+      if (values.empty()) return copy(base_, id);
+      const Setting& s = *values.front();
       throw Error(fmt::format("{}: the scenario's value there is no map", joined(s, depth)),
                   s.from->place(s.node), "an axis names a key by its whole path");
     }
@@ -67,13 +69,16 @@ class Overlay {
     for (size_t i = 0; i < n.children.size(); ++i) {
       const std::string& name = base_.node(n.key_nodes[i]).text;
       known.push_back(name);
+      const Settings below = of(settings, depth, name);
+      if (goes(below, depth + 1)) continue;
       key(base_, n.key_nodes[i]);
-      put(n.children[i], of(settings, depth, name), depth + 1);
+      put(n.children[i], below, depth + 1);
     }
-    for (const Setting* s : settings)
+    const Settings values = with_value(settings);
+    for (const Setting* s : values)
       if (std::find(known.begin(), known.end(), s->path[depth]) == known.end()) {
         known.push_back(s->path[depth]);
-        make(of(settings, depth, s->path[depth]), depth);
+        make(of(values, depth, s->path[depth]), depth);
       }
     builder_.close();
   }
@@ -101,6 +106,18 @@ class Overlay {
     for (const Setting* s : settings)
       if (s->path.size() > depth && s->path[depth] == name) out.push_back(s);
     return out;
+  }
+  static Settings with_value(const Settings& settings) {
+    Settings out;
+    std::copy_if(settings.begin(), settings.end(), std::back_inserter(out),
+                 [](const Setting* s) { return s->from != nullptr; });
+    return out;
+  }
+  // The last word about the value at this depth is that there is none.
+  static bool goes(const Settings& settings, size_t depth) {
+    const auto last = std::find_if(settings.rbegin(), settings.rend(),
+                                   [&](const Setting* s) { return s->path.size() == depth; });
+    return last != settings.rend() && (*last)->from == nullptr;
   }
   static std::string joined(const Setting& s, size_t depth) {
     return fmt::format("{}",

@@ -1,5 +1,6 @@
 // A document with some of its values replaced, as a study's points are: each setting puts a value of
 // another document at a path; maps on the way are made where there are none.
+// A setting without a document takes the key away.
 // Worked example: base {training: {micro_batch: 2}}, setting training.fsdp2.reshard_after_forward to
 // true: {training: {micro_batch: 2, fsdp2: {reshard_after_forward: true}}}.
 #pragma once
@@ -14,8 +15,8 @@ namespace shardsim {
 
 struct Setting {
   std::vector<std::string> path;
-  const Document* from = nullptr;
-  uint32_t node = 0;  // of `from`
+  const Document* from = nullptr;  // none: the key goes
+  uint32_t node = 0;               // of `from`
 };
 
 // Places stay those of the files that the values stand in. Throws Error, at the setting's value, where

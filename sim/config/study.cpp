@@ -255,8 +255,8 @@ Study parse_study(std::string_view text, const std::string& file) {
   if (!root.is_map())
     root.fail("this is no study: expected keys and values",
               "a study begins with 'shardsim_study: 1'");
-  const Map map(root,
-                {"shardsim_study", "name", "question", "base", "scenario", "axes", "skip", "only"});
+  const Map map(root, {"shardsim_study", "name", "question", "base", "scenario", "axes", "skip",
+                       "only", "require"});
   const Value version = map.at("shardsim_study", "a study begins with 'shardsim_study: 1'");
   if (!version.is_word("1")) version.fail_expected("1, the only version of studies there is");
   study.name_ = std::filesystem::path(file).stem().string();
@@ -323,8 +323,9 @@ Study parse_study(std::string_view text, const std::string& file) {
   };
   conditions("skip", study.skip_);
   conditions("only", study.only_);
+  if (const std::optional<Value> v = map.find("require")) study.require_ = read_requirements(*v);
 
-  constexpr std::string_view kNoMatter[] = {"name", "question"};
+  constexpr std::string_view kNoMatter[] = {"name", "question", "require"};
   study.text_ = canonical_text(*study.study_, kNoMatter) + "\n" +
                 canonical_text(*study.base_, study.base_->root());
   return study;

@@ -16,6 +16,7 @@
 
 #include "sim/config/document.h"
 #include "sim/config/overlay.h"
+#include "sim/config/requirements.h"
 #include "sim/plan/scenario.h"
 
 namespace shardsim {
@@ -39,7 +40,9 @@ class Study {
   const std::vector<Axis>& axes() const { return axes_; }
   const std::string& base_file() const { return base_file_; }
   const Document& base() const { return *base_; }  // the scenario that is varied
-  int64_t size() const { return size_; }           // points with those that are left out
+  // What answers count; no part of text(), so that it may change while the rows stay.
+  const Requirements& require() const { return require_; }
+  int64_t size() const { return size_; }  // points with those that are left out
   // Of the whole study: another study, or the same with other values, has another one.
   const std::string& text() const { return text_; }
 
@@ -63,6 +66,7 @@ class Study {
   std::vector<std::shared_ptr<const Document>> numbers_;  // of ranges
   std::vector<Axis> axes_;
   std::vector<Condition> skip_, only_;
+  Requirements require_;
   int64_t size_ = 1;
 };
 

@@ -582,7 +582,8 @@ Training read_training(const Value& value, const Architecture& model, int64_t wo
                         "evaluate_after",
                         "forwards",
                         "compile",
-                        "compile_benchmarks"});
+                        "compile_benchmarks",
+                        "token_budget"});
   Training training;
   read_pytorch(map, training);
   read_strategy(map, world, training);
@@ -606,6 +607,10 @@ Training read_training(const Value& value, const Architecture& model, int64_t wo
   if (const std::optional<Value> v = map.find("forwards"))
     training.forwards =
         v->whole(1, kMostForwards, "forward passes whose losses are added before one backward");
+  if (const std::optional<Value> v = map.find("token_budget")) {
+    if (!is_decoder(model)) map.fail_key("token_budget", "a stack or bag has rows, no tokens");
+    training.token_budget = v->whole(1, kMostTokenBudget, kTokenBudgetHint);
+  }
   training.mesh = read_mesh(map.find("mesh"), world);
   if (const std::optional<Value> v = map.find("wrap"))
     read_wrap(*v, model, training.mesh, training.wrap, training.fsdp2);

@@ -353,6 +353,7 @@ struct Training {
   int64_t loss_chunks = 1;          // decoders: slices of the sequence that head and loss run on
   bool evaluate_after = false;      // a forward without gradients after the steps
   std::string allocator;            // PYTORCH_CUDA_ALLOC_CONF; memory level blocks
+  int64_t token_budget = 0;         // tokens of the whole training, for planning; 0: not stated
 };
 
 // The rule of the recordings, and what a person checks by hand (oracle/README).

@@ -75,6 +75,17 @@ Json memory_json(const MemoryReport& m, const std::vector<GroupRow>& groups) {
   return j;
 }
 
+Json planning_json(const Planning& p) {
+  const std::optional<double> cost = p.cost();
+  return {{"tokens", p.tokens},
+          {"steps", p.steps},
+          {"hours", p.hours},
+          {"days", p.days()},
+          {"gpu_hours", p.gpu_hours},
+          {"price_per_gpu_hour", cost ? Json(p.price) : Json(nullptr)},
+          {"cost", cost ? Json(*cost) : Json(nullptr)}};
+}
+
 }  // namespace
 
 std::string report_json(const StepReport& r) {
@@ -141,6 +152,7 @@ std::string report_json(const StepReport& r) {
   for (const Interference& i : r.interference)
     j["interference"].push_back({{"by", interference_name(r, i)}, {"time_s", seconds(i.time)}});
   j["memory"] = memory_json(r.memory, r.groups);
+  if (r.planning) j["planning"] = planning_json(*r.planning);
   if (!r.notes.empty()) j["notes"] = r.notes;
   j["groups"] = Json::array();
   for (const GroupRow& g : r.groups)

@@ -73,12 +73,27 @@ void verdict(Lines& out, const MemoryReport& m) {
             format_bytes(m.capacity), format_bytes(m.headroom()));
 }
 
+// "90,912", "353.2", "4.42": three digits or all before the point.
+std::string figure(double x) {
+  if (x < 10) return fmt::format("{:.2f}", x);
+  return x < 1000 ? fmt::format("{:.1f}", x) : grouped(std::llround(x));
+}
+
+void planned(Lines& out, const Planning& p) {
+  out.add("  planned        {} tokens: {} steps, {} hours ({} days), {} GPU-hours",
+          grouped(p.tokens), grouped(p.steps), figure(p.hours), figure(p.days()),
+          figure(p.gpu_hours));
+  if (const std::optional<double> cost = p.cost())
+    out.add("                 which cost {} at {:g} each", figure(*cost), p.price);
+}
+
 void times(Lines& out, const StepReport& r) {
   const StepTimes& s = r.steady;
   out.add("  step time      {}{}", duration(s.length()),
           s.step == r.first.step ? std::string()
                                  : fmt::format("   (first step {})", duration(r.first.length())));
   out.add("  tokens/s/GPU   {}", grouped(std::llround(r.tokens_per_s_per_gpu())));
+  if (r.planning) planned(out, *r.planning);
   if (r.model.flops_per_token > 0 && r.run.peak_tflops > 0) {
     out.add("  MFU            {:.1f} % of {:g} {} TFLOPS, FLOPs = {}", 100 * r.mfu(),
             r.run.peak_tflops, r.run.compute_dtype, r.model.mfu_definition);

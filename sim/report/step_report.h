@@ -24,6 +24,7 @@
 #include "sim/cost/assumptions.h"
 #include "sim/report/exposed.h"
 #include "sim/report/interference.h"
+#include "sim/report/planning.h"
 #include "sim/report/timeline.h"
 #include "sim/schedule/trace.h"
 #include "sim/schedule/works.h"
@@ -136,6 +137,7 @@ struct StepReport {
   std::vector<Interference> interference;       // of the steady step
   MemoryReport memory;
   std::vector<GroupRow> groups;
+  std::optional<Planning> planning;     // of training.token_budget
   std::vector<PricedWith> priced_with;  // none with flat costs
   std::vector<std::string> notes;       // what costs time and need not, in sentences
 

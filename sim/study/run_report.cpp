@@ -111,6 +111,11 @@ StepReport run_report(const Scenario& scenario, const Simulation& s) {
   StepReport report =
       make_step_report(run_facts(scenario), std::move(model),
                        group_rows(s.model, s.plan, scenario.training), s.schedule, s.trace);
+  report.planning =
+      scenario.training.token_budget > 0 && !s.trace.out_of_memory
+          ? plan_tokens(scenario.training.token_budget, report.run.tokens_per_step,
+                        report.step_time_s(), report.run.world, scenario.cluster.price_per_gpu_hour)
+          : std::nullopt;
   report.priced_with = priced_with(scenario);
   add_form(scenario, report);
   add_links(scenario, s, report);

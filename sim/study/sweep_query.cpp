@@ -1,5 +1,7 @@
 #include "sim/study/sweep_query.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <unordered_set>
 
@@ -31,7 +33,25 @@ bool better(Objective o, double a, double b) { return larger_is_better(o) ? a > 
 bool counts(const Question& q, const SweepRow& row) {
   if (!row.error.empty() || row.step_time_s <= 0) return false;
   if (q.objective == Objective::cost && !row.cost) return false;
-  return row.fits || !q.fits;
+  return why_excluded(q.require, row).empty();
+}
+
+std::optional<double> figure_of(std::string_view name, const SweepRow& r) {
+  if (name == "step_time_s") return r.step_time_s;
+  if (name == "tokens_per_s") return r.tokens_per_s;
+  if (name == "tokens_per_s_per_gpu") return r.tokens_per_s_per_gpu;
+  if (name == "mfu") return r.mfu;
+  if (name == "exposed_comm_s") return r.exposed_comm_s;
+  if (name == "overlap_fraction") return r.overlap_fraction;
+  if (name == "peak_bytes") return static_cast<double>(r.peak_bytes);
+  if (name == "headroom_bytes") return static_cast<double>(r.headroom_bytes);
+  if (name == "gpus") return static_cast<double>(r.gpus);
+  if (name == "params") return static_cast<double>(r.params);
+  if (name == "cost_per_1e9_tokens") return r.cost;
+  if (name == "budget_hours") return r.budget_hours;
+  if (name == "budget_gpu_hours") return r.budget_gpu_hours;
+  SHARDSIM_ASSERT(name == "budget_cost", "every figure that a study can bound is one of a row");
+  return r.budget_cost;
 }
 
 // In the order of the points, a scenario once.
@@ -47,6 +67,18 @@ std::vector<Answer> counted(const StoredSweep& sweep, const Question& q) {
 }
 
 }  // namespace
+
+std::string why_excluded(const Requirements& require, const SweepRow& row) {
+  if (require.fits && !row.fits) return "does not fit in memory";
+  if (row.step_time_s <= 0) return "no step ended";
+  for (const Bound& b : require.bounds) {
+    const std::optional<double> v = figure_of(b.figure, row);
+    if (!v) return fmt::format("{} is not known", b.figure);
+    if (b.at_most ? *v > b.value : *v < b.value)
+      return fmt::format("{} is not {} {}", b.figure, b.at_most ? "at most" : "at least", b.text);
+  }
+  return "";
+}
 
 std::optional<Objective> objective_of(std::string_view name) {
   for (const Named& n : kObjectives)

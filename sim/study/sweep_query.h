@@ -1,6 +1,6 @@
 // Questions to a sweep: which points are best, which are worth a look, and what each axis does.
 //
-// Only points that ended and, unless asked otherwise, fit in memory count. A scenario that several
+// Only points that ended and are what the study requires, fit in memory above all, count. A scenario that several
 // points share is one answer, of its first point.
 // Worked example, step times 2, 1, 4 s at peaks of 10, 20, 30 GiB: best is the second; the Pareto front
 // of step time against memory is the first and the second, since the third is worse in both.
@@ -27,8 +27,12 @@ struct Answer {
 
 struct Question {
   Objective objective = Objective::step_time;
-  bool fits = true;  // only what fits
+  Requirements require;
 };
+
+// Why the answers do not count this row, which has no error: "does not fit in memory", "step_time_s is
+// not at most 2 s"; empty: they do.
+std::string why_excluded(const Requirements& require, const SweepRow& row);
 
 // Best first; ties in the order of the points. Throws Error where the objective is cost and no row has
 // one.
@@ -54,8 +58,8 @@ double value_of(Objective objective, const SweepRow& row);
 
 // Counts, the best `most` points, the front and the axes.
 std::string sweep_table(const StoredSweep& sweep, const Question& question, size_t most);
-// All points, a line each: labels, then figures; the error last.
-std::string sweep_csv(const StoredSweep& sweep);
+// All points, a line each: labels, then figures; why the answers exclude it, and the error, last.
+std::string sweep_csv(const StoredSweep& sweep, const Requirements& require);
 // {schema_version, name, question, axes, points[] {point, labels, ...}, best[], pareto[], sensitivity[]}
 std::string sweep_json(const StoredSweep& sweep, const Question& question);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "sim/report/planning.h"
 #include "sim/report/timeline.h"
 #include "sim/study/run_report.h"
 
@@ -9,8 +10,7 @@ namespace shardsim {
 
 namespace {
 
-constexpr double kCostTokens = 1e9;
-constexpr double kHour = 3600;
+constexpr int64_t kCostTokens = 1'000'000'000;
 
 Bytes peak_of(const Scenario& scenario, const Simulation& s) {
   if (scenario.options.memory == MemoryLevel::live) return s.trace.peak;
@@ -46,8 +46,16 @@ SweepRow sweep_row(const Scenario& scenario, Simulation& s) {
   if (facts.peak_tflops > 0)
     row.mfu = model_facts(scenario, s.model).flops_per_token * row.tokens_per_s_per_gpu /
               (facts.peak_tflops * 1e12);
-  if (scenario.cluster.price_per_gpu_hour > 0 && row.tokens_per_s_per_gpu > 0)
-    row.cost = scenario.cluster.price_per_gpu_hour * kCostTokens / row.tokens_per_s_per_gpu / kHour;
+  const auto planned = [&](int64_t tokens) {
+    return plan_tokens(tokens, facts.tokens_per_step, row.step_time_s, row.gpus,
+                       scenario.cluster.price_per_gpu_hour);
+  };
+  if (const std::optional<Planning> p = planned(kCostTokens)) row.cost = p->cost();
+  if (const std::optional<Planning> p = planned(scenario.training.token_budget)) {
+    row.budget_hours = p->hours;
+    row.budget_gpu_hours = p->gpu_hours;
+    row.budget_cost = p->cost();
+  }
   return row;
 }
 

@@ -1,7 +1,8 @@
 // What a sweep keeps of one scenario: figures, or why there are none.
 //
 // Memory is what the scenario's memory level knows: peak_bytes is reserved bytes at level blocks, else
-// allocated ones. Cost is GPU hours times cluster.price_per_gpu_hour, for 10^9 tokens.
+// allocated ones. Cost is of 10^9 tokens, the budget's figures of training.token_budget, both as
+// report/planning.h has them.
 // Worked number: 8 GPUs at 2 an hour, 7,851 tokens a second each: 10^9 tokens take 15,921 s, so 70.76.
 #pragma once
 
@@ -22,6 +23,8 @@ struct SweepRow {
   bool fits = false;
   int64_t gpus = 0, params = 0;
   std::optional<double> cost;  // no price is stated: none
+  // No budget is stated: none.
+  std::optional<double> budget_hours, budget_gpu_hours, budget_cost;
 };
 
 // `s` is memory that is used again. Where the run ends out of memory the row has no step time.

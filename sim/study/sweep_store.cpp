@@ -18,7 +18,7 @@ namespace shardsim {
 
 namespace {
 
-constexpr const char* kSchema = "1";
+constexpr const char* kSchema = "2";
 
 constexpr const char* kTables =
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;"
@@ -26,7 +26,7 @@ constexpr const char* kTables =
     "CREATE TABLE rows (key TEXT PRIMARY KEY, error TEXT, step_time_s REAL, tokens_per_s REAL,"
     " tokens_per_s_per_gpu REAL, mfu REAL, exposed_comm_s REAL, overlap_fraction REAL,"
     " peak_bytes INTEGER, headroom_bytes INTEGER, fits INTEGER, gpus INTEGER, params INTEGER,"
-    " cost REAL) WITHOUT ROWID;";
+    " cost REAL, budget_hours REAL, budget_gpu_hours REAL, budget_cost REAL) WITHOUT ROWID;";
 
 [[noreturn]] void fail(const std::string& path, sqlite3* db, const char* doing) {
   const std::string why = db != nullptr ? sqlite3_errmsg(db) : "no memory";
@@ -123,6 +123,34 @@ std::vector<std::string> list_of(const std::string& json, const std::string& pat
 
 }  // namespace
 
+namespace {
+
+std::string text_of(const Requirements& r) {
+  nlohmann::json j;
+  j["fits"] = r.fits;
+  j["bounds"] = nlohmann::json::array();
+  for (const Bound& b : r.bounds)
+    j["bounds"].push_back(
+        {{"figure", b.figure}, {"at_most", b.at_most}, {"value", b.value}, {"text", b.text}});
+  return j.dump();
+}
+
+Requirements requirements_of(const std::string& text, const std::string& path) {
+  try {
+    const nlohmann::json j = nlohmann::json::parse(text);
+    Requirements r;
+    r.fits = j.at("fits").get<bool>();
+    for (const nlohmann::json& b : j.at("bounds"))
+      r.bounds.push_back({b.at("figure").get<std::string>(), b.at("at_most").get<bool>(),
+                          b.at("value").get<double>(), b.at("text").get<std::string>()});
+    return r;
+  } catch (const nlohmann::json::exception&) {
+    throw Error("this store is damaged: what its study requires cannot be read", {path});
+  }
+}
+
+}  // namespace
+
 // FNV-1a, 128 bits as two of 64 from different bases.
 std::string short_key(std::string_view text) {
   uint64_t a = 0xcbf29ce484222325, b = 0x84222325cbf29ce4;
@@ -171,13 +199,14 @@ void SweepStore::make(const StoredSweep& sweep) {
   run(db_, path_, kTables, "cannot be written");
   const nlohmann::json axes = sweep.axes;
   Statement insert(db_, path_, "INSERT INTO meta VALUES (?, ?)");
-  for (const auto& [key, value] :
-       std::initializer_list<std::pair<const char*, std::string>>{{"schema", kSchema},
-                                                                  {"study", sweep.study},
-                                                                  {"name", sweep.name},
-                                                                  {"question", sweep.question},
-                                                                  {"axes", axes.dump()},
-                                                                  {"scenarios", sweep.scenarios}})
+  for (const auto& [key, value] : std::initializer_list<std::pair<const char*, std::string>>{
+           {"schema", kSchema},
+           {"study", sweep.study},
+           {"name", sweep.name},
+           {"question", sweep.question},
+           {"require", text_of(sweep.require)},
+           {"axes", axes.dump()},
+           {"scenarios", sweep.scenarios}})
     insert.text(key).text(value).again();
   run(db_, path_, "COMMIT", "cannot be written");
   made_ = true;
@@ -192,6 +221,7 @@ SweepStore::SweepStore(const std::string& path, const Study& study) : SweepStore
     sweep.question = study.question();
     sweep.study = study.text();
     sweep.scenarios = scenario_parts(study);
+    sweep.require = study.require();
     for (const Axis& a : study.axes()) sweep.axes.push_back(a.name);
     make(sweep);
     return;
@@ -200,6 +230,8 @@ SweepStore::SweepStore(const std::string& path, const Study& study) : SweepStore
   if (meta(db_, path_, "study") != study.text())
     throw Error("this store is of another study, or of this one before it was changed", {path},
                 "--store names another file; a store that is no longer wanted may be removed");
+  Statement replace(db_, path_, "UPDATE meta SET value = ? WHERE key = 'require'");
+  replace.text(text_of(study.require())).again();
 }
 
 std::unordered_set<std::string> SweepStore::finished() const {
@@ -218,7 +250,7 @@ void SweepStore::add(const std::vector<StoredPoint>& points, const std::vector<S
   }
   {
     Statement insert(db_, path_,
-                     "INSERT OR REPLACE INTO rows VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
+                     "INSERT OR REPLACE INTO rows VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
     for (const SweepRow& r : rows) {
       insert.text(r.key);
       if (r.error.empty())
@@ -230,10 +262,13 @@ void SweepStore::add(const std::vector<StoredPoint>& points, const std::vector<S
         insert.number(v);
       insert.whole(r.peak_bytes).whole(r.headroom_bytes).whole(r.fits ? 1 : 0);
       insert.whole(r.gpus).whole(r.params);
-      if (r.cost)
-        insert.number(*r.cost);
-      else
-        insert.null();
+      for (const std::optional<double>& v :
+           {r.cost, r.budget_hours, r.budget_gpu_hours, r.budget_cost}) {
+        if (v)
+          insert.number(*v);
+        else
+          insert.null();
+      }
       insert.again();
     }
   }
@@ -254,6 +289,7 @@ StoredSweep SweepStore::read(const std::string& path) {
   out.question = meta(store.db_, path, "question");
   out.study = meta(store.db_, path, "study");
   out.scenarios = meta(store.db_, path, "scenarios");
+  out.require = requirements_of(meta(store.db_, path, "require"), path);
   out.axes = list_of(meta(store.db_, path, "axes"), path);
   Statement points(store.db_, path, "SELECT point, key, labels FROM points ORDER BY point");
   while (points.step())
@@ -274,7 +310,12 @@ StoredSweep SweepStore::read(const std::string& path) {
     r.fits = rows.whole_of(10) != 0;
     r.gpus = rows.whole_of(11);
     r.params = rows.whole_of(12);
-    if (!rows.is_null(13)) r.cost = rows.number_of(13);
+    int column = 13;
+    for (std::optional<double>* v :
+         {&r.cost, &r.budget_hours, &r.budget_gpu_hours, &r.budget_cost}) {
+      if (!rows.is_null(column)) *v = rows.number_of(column);
+      ++column;
+    }
     out.rows.emplace(r.key, std::move(r));
   }
   return out;

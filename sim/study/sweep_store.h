@@ -1,8 +1,8 @@
 // What a sweep has found, in one SQLite file: rows are there whole or not at all, whenever the program
 // ends, so that a sweep goes on where it was.
 //
-//   meta   (key, value)   schema, study (its text), name, question, axes (JSON list of names), scenarios
-//                         (sweep_scenarios.h; none in stores of before)
+//   meta   (key, value)   schema, study (its text), name, question, axes (JSON list of names), require,
+//                         scenarios (sweep_scenarios.h)
 //   points (point, key, labels)   a point of the study, the scenario that it is, its place on each axis
 //                                 (JSON list)
 //   rows   (key, error, step_time_s, ...)   one for each scenario: points that are alike share it
@@ -40,6 +40,7 @@ struct StoredPoint {
 struct StoredSweep {
   std::string name, question, study, scenarios;
   std::vector<std::string> axes;
+  Requirements require;
   std::vector<StoredPoint> points;       // in order
   std::map<std::string, SweepRow> rows;  // by key; of a sweep that is not done not all are there
 };

@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "sim/base/quantity.h"
@@ -25,7 +26,12 @@ std::string value_text(Objective o, double v) {
   }
 }
 
-std::vector<std::string> cells(const Answer& a) {
+std::string number(const std::optional<double>& v) {
+  if (!v) return "-";
+  return *v < 100 ? fmt::format("{:.2f}", *v) : grouped(std::llround(*v));
+}
+
+std::vector<std::string> cells(const Answer& a, bool budget) {
   std::vector<std::string> out{std::to_string(a.point->point)};
   for (const std::string& label : a.point->labels) out.push_back(label);
   const SweepRow& r = *a.row;
@@ -36,7 +42,17 @@ std::vector<std::string> cells(const Answer& a) {
   out.push_back(
       fmt::format("{:.1f} %", r.step_time_s > 0 ? 100 * r.exposed_comm_s / r.step_time_s : 0));
   out.push_back(r.cost ? fmt::format("{:.2f}", *r.cost) : "-");
+  if (budget) {
+    out.push_back(number(r.budget_hours));
+    out.push_back(number(r.budget_gpu_hours));
+    out.push_back(number(r.budget_cost));
+  }
   return out;
+}
+
+bool plans(const StoredSweep& sweep) {
+  return std::any_of(sweep.rows.begin(), sweep.rows.end(),
+                     [](const auto& r) { return r.second.budget_hours.has_value(); });
 }
 
 std::string answers_table(const StoredSweep& sweep, const std::vector<Answer>& answers,
@@ -45,12 +61,16 @@ std::string answers_table(const StoredSweep& sweep, const std::vector<Answer>& a
   for (const std::string& a : sweep.axes) head.push_back(a);
   for (const char* h : {"step", "tokens/s", "MFU", "peak memory", "exposed", "cost/1e9"})
     head.emplace_back(h);
+  const bool budget = plans(sweep);
+  if (budget)
+    for (const char* h : {"hours", "GPU-hours", "cost"}) head.emplace_back(h);
   std::vector<std::vector<std::string>> rows{head};
-  for (size_t i = 0; i < answers.size() && i < most; ++i) rows.push_back(cells(answers[i]));
-  return aligned(rows, "r" + std::string(sweep.axes.size(), 'l') + "rrrrrr");
+  for (size_t i = 0; i < answers.size() && i < most; ++i) rows.push_back(cells(answers[i], budget));
+  return aligned(rows,
+                 "r" + std::string(sweep.axes.size(), 'l') + "rrrrrr" + (budget ? "rrr" : ""));
 }
 
-Json figures(const SweepRow& r) {
+Json figures(const SweepRow& r, const Requirements& require) {
   Json j;
   if (!r.error.empty()) {
     j["error"] = r.error;
@@ -70,7 +90,13 @@ Json figures(const SweepRow& r) {
   j["fits"] = r.fits;
   j["gpus"] = r.gpus;
   j["params"] = r.params;
-  j["cost_per_1e9_tokens"] = r.cost ? Json(*r.cost) : Json();
+  const auto optional = [](const std::optional<double>& v) { return v ? Json(*v) : Json(); };
+  j["cost_per_1e9_tokens"] = optional(r.cost);
+  j["budget_hours"] = optional(r.budget_hours);
+  j["budget_gpu_hours"] = optional(r.budget_gpu_hours);
+  j["budget_cost"] = optional(r.budget_cost);
+  const std::string why = why_excluded(require, r);
+  j["excluded"] = why.empty() ? Json() : Json(why);
   return j;
 }
 
@@ -84,7 +110,7 @@ std::vector<int64_t> numbers(const std::vector<Answer>& answers) {
 }  // namespace
 
 std::string sweep_table(const StoredSweep& sweep, const Question& q, size_t most) {
-  int64_t failed = 0, too_large = 0, missing = 0;
+  int64_t failed = 0, too_large = 0, missing = 0, excluded = 0;
   for (const StoredPoint& p : sweep.points) {
     const auto row = sweep.rows.find(p.key);
     if (row == sweep.rows.end())
@@ -93,12 +119,15 @@ std::string sweep_table(const StoredSweep& sweep, const Question& q, size_t most
       ++failed;
     else if (!row->second.fits)
       ++too_large;
+    else if (!why_excluded(q.require, row->second).empty())
+      ++excluded;
   }
   Lines out;
   out.add("{}: {} points, {} scenarios", sweep.name, grouped(std::ssize(sweep.points)),
           grouped(static_cast<int64_t>(sweep.rows.size())));
   if (!sweep.question.empty()) out.add("  {}", sweep.question);
   if (too_large > 0) out.add("  {} points do not fit in memory", grouped(too_large));
+  if (excluded > 0) out.add("  {} points are not what the study requires", grouped(excluded));
   if (failed > 0) out.add("  {} points are no scenario that can be played", grouped(failed));
   if (missing > 0) out.add("  {} points are still to be played", grouped(missing));
   for (const StoredPoint& p : sweep.points) {
@@ -110,11 +139,13 @@ std::string sweep_table(const StoredSweep& sweep, const Question& q, size_t most
   const std::vector<Answer> best = ranked(sweep, q);
   if (best.empty()) {
     out.add("");
-    out.add("no point {}", q.fits ? "fits: --any counts the others too" : "has ended");
+    out.add("no point {}", !q.require.bounds.empty() ? "is what the study requires"
+                           : q.require.fits          ? "fits: --any counts the others too"
+                                                     : "has ended");
     return out.take();
   }
   out.add("");
-  out.add("best by {}{}", name_of(q.objective), q.fits ? ", of what fits" : "");
+  out.add("best by {}{}", name_of(q.objective), q.require.fits ? ", of what fits" : "");
   out.text(answers_table(sweep, best, most));
   out.add("");
   out.add("step time against peak memory: no other point is better in both");
@@ -134,12 +165,13 @@ std::string sweep_table(const StoredSweep& sweep, const Question& q, size_t most
   return out.take();
 }
 
-std::string sweep_csv(const StoredSweep& sweep) {
+std::string sweep_csv(const StoredSweep& sweep, const Requirements& require) {
   std::vector<std::string> head{"point"};
   for (const std::string& a : sweep.axes) head.push_back(csv_field(a));
   std::string out = fmt::format(
       "{},step_time_s,tokens_per_s,tokens_per_s_per_gpu,mfu,exposed_comm_s,overlap_fraction,"
-      "peak_bytes,headroom_bytes,fits,gpus,params,cost_per_1e9_tokens,error\n",
+      "peak_bytes,headroom_bytes,fits,gpus,params,cost_per_1e9_tokens,budget_hours,"
+      "budget_gpu_hours,budget_cost,excluded,error\n",
       fmt::join(head, ","));
   for (const StoredPoint& p : sweep.points) {
     const auto found = sweep.rows.find(p.key);
@@ -148,7 +180,7 @@ std::string sweep_csv(const StoredSweep& sweep) {
     std::vector<std::string> line{std::to_string(p.point)};
     for (const std::string& label : p.labels) line.push_back(csv_field(label));
     if (!r.error.empty()) {
-      line.insert(line.end(), 12, "");
+      line.insert(line.end(), 16, "");
     } else {
       const bool ended = r.step_time_s > 0;
       for (double v : {r.step_time_s, r.tokens_per_s, r.tokens_per_s_per_gpu, r.mfu,
@@ -157,7 +189,10 @@ std::string sweep_csv(const StoredSweep& sweep) {
       for (int64_t v : {r.peak_bytes, r.headroom_bytes}) line.push_back(std::to_string(v));
       line.emplace_back(r.fits ? "true" : "false");
       for (int64_t v : {r.gpus, r.params}) line.push_back(std::to_string(v));
-      line.push_back(r.cost ? fmt::format("{}", *r.cost) : "");
+      for (const std::optional<double>& v :
+           {r.cost, r.budget_hours, r.budget_gpu_hours, r.budget_cost})
+        line.push_back(v ? fmt::format("{}", *v) : "");
+      line.push_back(csv_field(why_excluded(require, r)));
     }
     line.push_back(csv_field(r.error));
     out += fmt::format("{}\n", fmt::join(line, ","));
@@ -178,7 +213,7 @@ std::string sweep_json(const StoredSweep& sweep, const Question& q) {
     Json one;
     one["point"] = p.point;
     one["labels"] = p.labels;
-    one.update(figures(row->second));
+    one.update(figures(row->second, q.require));
     j["points"].push_back(std::move(one));
   }
   j["objective"] = name_of(q.objective);

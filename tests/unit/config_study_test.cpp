@@ -138,6 +138,46 @@ TEST(Study, MistakesStandWhereTheyAre) {
             std::string::npos);
 }
 
+TEST(Study, Require) {
+  const Requirements r = study(
+                             "axes:\n  cluster.nodes: [1]\n"
+                             "require:\n  fits: any\n  step_time_s: {at_most: 1500 ms}\n"
+                             "  exposed_comm_s: {at_most: 0.1}\n"
+                             "  headroom_bytes: {at_least: 4 GiB, at_most: 8 GiB}\n")
+                             .require();
+  EXPECT_FALSE(r.fits);
+  ASSERT_EQ(r.bounds.size(), 4U);
+  EXPECT_EQ(r.bounds[0].figure, "step_time_s");
+  EXPECT_DOUBLE_EQ(r.bounds[0].value, 1.5);
+  EXPECT_DOUBLE_EQ(r.bounds[1].value, 0.1);
+  EXPECT_FALSE(r.bounds[2].at_most);
+  EXPECT_DOUBLE_EQ(r.bounds[2].value, 4294967296.0);
+  EXPECT_EQ(r.bounds[3].text, "8 GiB");
+  const std::string axes = "axes:\n  cluster.nodes: [1]\nrequire: ";
+  EXPECT_NE(mistake(axes + "{step_time: {at_most: 1}}\n").find("did you mean 'step_time_s'?"),
+            std::string::npos);
+  EXPECT_NE(mistake(axes + "{mfu: 0.4}\n").find("expected {at_most: ...}, {at_least: ...} or both"),
+            std::string::npos);
+  EXPECT_NE(mistake(axes + "{mfu: {}}\n").find("expected {at_most"), std::string::npos);
+  EXPECT_NE(mistake(axes + "{mfu: {at_least: nan}}\n").find("got 'nan'"), std::string::npos);
+  EXPECT_NE(mistake(axes + "{peak_bytes: {at_most: 3 s}}\n").find("has an unknown unit"),
+            std::string::npos);
+  EXPECT_NE(mistake(axes + "{fits: false}\n").find("require.fits"), std::string::npos);
+}
+
+TEST(Overlay, TakesKeysAway) {
+  const Document base = parse_yaml("a: {b: 1, c: {d: 2}}\ne: 3\n", "b.yaml");
+  const Document four = parse_yaml("4", "v.yaml");
+  const auto without = [&](std::vector<Setting> s) { return canonical_text(overlaid(base, s)); };
+  EXPECT_EQ(without({{{"a", "c"}, nullptr, 0}}), "a:{b:'1',},e:'3'");
+  EXPECT_EQ(without({{{"a", "x", "y"}, nullptr, 0}, {{"e"}, nullptr, 0}}), "a:{b:'1',c:{d:'2',},}");
+  EXPECT_EQ(without({{{"e", "x"}, nullptr, 0}}), "a:{b:'1',c:{d:'2',},},e:'3'");
+  // The later one holds.
+  EXPECT_EQ(without({{{"e"}, nullptr, 0}, {{"e"}, &four, four.root()}}),
+            "a:{b:'1',c:{d:'2',},},e:'4'");
+  EXPECT_EQ(without({{{"e"}, &four, four.root()}, {{"e"}, nullptr, 0}}), "a:{b:'1',c:{d:'2',},}");
+}
+
 TEST(Study, TooManyPoints) {
   EXPECT_NE(mistake("axes:\n  training.seq_len: {from: 1, to: 100000}\n"
                     "  training.micro_batch: {from: 1, to: 100000}\n")

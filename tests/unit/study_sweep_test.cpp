@@ -90,9 +90,9 @@ TEST_F(Sweep, ThreadsShardsAndResumingGiveTheSame) {
     play(file("s" + std::to_string(i) + ".db"), shard);
   }
   SweepStore::merge({file("s1.db"), file("s2.db"), file("s3.db")}, file("merged.db"));
-  const std::string want = sweep_csv(SweepStore::read(file("one.db")));
+  const std::string want = sweep_csv(SweepStore::read(file("one.db")), {});
   for (const char* other : {"two.db", "cut.db", "merged.db"})
-    EXPECT_EQ(sweep_csv(SweepStore::read(file(other))), want) << other;
+    EXPECT_EQ(sweep_csv(SweepStore::read(file(other)), {}), want) << other;
 }
 
 TEST_F(Sweep, StoresThatAreRefused) {
@@ -107,7 +107,7 @@ TEST_F(Sweep, StoresThatAreRefused) {
   sqlite3_exec(old, "UPDATE meta SET value = '0' WHERE key = 'schema'", nullptr, nullptr, nullptr);
   sqlite3_close(old);
   EXPECT_EQ(refusal([&] { play(file("old.db"), {}); }),
-            "this store has schema 0, and this shardsim writes 1");
+            "this store has schema 0, and this shardsim writes 2");
   std::ofstream(file("text.db")) << "no database, but a text that is longer than a header of one: "
                                     "it has a hundred bytes and more, all of them letters.\n";
   EXPECT_NE(refusal([&] { SweepStore::read(file("text.db")); }), "");
@@ -164,8 +164,9 @@ std::vector<int64_t> points(const std::vector<Answer>& answers) {
 TEST(SweepQuery, BestParetoAndAxes) {
   const StoredSweep s = four();
   EXPECT_EQ(points(ranked(s, {})), (std::vector<int64_t>{1, 0, 2}));
-  EXPECT_EQ(points(ranked(s, {Objective::step_time, false})), (std::vector<int64_t>{3, 1, 0, 2}));
-  EXPECT_EQ(points(ranked(s, {Objective::peak_memory, true})), (std::vector<int64_t>{0, 1, 2}));
+  EXPECT_EQ(points(ranked(s, {Objective::step_time, {false, {}}})),
+            (std::vector<int64_t>{3, 1, 0, 2}));
+  EXPECT_EQ(points(ranked(s, {Objective::peak_memory, {}})), (std::vector<int64_t>{0, 1, 2}));
   EXPECT_EQ(points(pareto(s, {})), (std::vector<int64_t>{1, 0}));
   // a: best of x is 1, of y 4: 300 % apart. b: p has 2 and 4, q has 1: 100 %.
   const std::vector<AxisEffect> axes = sensitivity(s, {});
@@ -175,9 +176,42 @@ TEST(SweepQuery, BestParetoAndAxes) {
   EXPECT_DOUBLE_EQ(axes[1].spread, 1);
   EXPECT_EQ(axes[1].places[0].points, 2);
   EXPECT_EQ(refusal([&] {
-              ranked(s, {Objective::cost, true});
+              ranked(s, {Objective::cost, {}});
             }),
             "--objective cost: no scenario of this sweep states a price");
+}
+
+// At most 3 s leaves the first two; at least 11 GiB of these the second. A figure that is not known
+// excludes.
+TEST(SweepQuery, RequirementsExcludeAndSayWhy) {
+  const StoredSweep s = four();
+  const Requirements fast{true, {{"step_time_s", true, 3, "3 s"}}};
+  EXPECT_EQ(points(ranked(s, {Objective::step_time, fast})), (std::vector<int64_t>{1, 0}));
+  Requirements large = fast;
+  large.bounds.push_back({"peak_bytes", false, static_cast<double>(11 * kGiB), "11 GiB"});
+  EXPECT_EQ(points(pareto(s, {Objective::step_time, large})), (std::vector<int64_t>{1}));
+  EXPECT_EQ(why_excluded(large, s.rows.at("0")), "peak_bytes is not at least 11 GiB");
+  EXPECT_EQ(why_excluded(large, s.rows.at("1")), "");
+  EXPECT_EQ(why_excluded(large, s.rows.at("2")), "step_time_s is not at most 3 s");
+  EXPECT_EQ(why_excluded(large, s.rows.at("3")), "does not fit in memory");
+  EXPECT_EQ(why_excluded({true, {{"budget_hours", true, 1, "1"}}}, s.rows.at("0")),
+            "budget_hours is not known");
+}
+
+// What is required is no part of the study that a store is of: it may change, and the rows stay.
+TEST_F(Sweep, RequirementsMayChange) {
+  play(file("a.db"), {});
+  const Study strict =
+      parse_study(std::string(kStudy) + "require: {step_time_s: {at_most: 1 us}}\n", "s.yaml");
+  {
+    SweepStore store(file("a.db"), strict);
+    EXPECT_EQ(sweep(strict, store, {}).played, 0);
+  }
+  const StoredSweep s = SweepStore::read(file("a.db"));
+  ASSERT_EQ(s.require.bounds.size(), 1U);
+  EXPECT_DOUBLE_EQ(s.require.bounds[0].value, 1e-6);
+  EXPECT_TRUE(ranked(s, {Objective::step_time, s.require}).empty());
+  EXPECT_NE(sweep_csv(s, s.require).find(",step_time_s is not at most 1 us,"), std::string::npos);
 }
 
 }  // namespace
