@@ -75,6 +75,8 @@ void add_validate(CLI::App& app, Context& context);
 void add_calibrate(CLI::App& app, Context& context);
 void add_diagnose(CLI::App& app, Context& context);
 void add_compare(CLI::App& app, Context& context);
+void add_fit(CLI::App& app, Context& context);
+void add_init(CLI::App& app, Context& context);
 void add_sweep(CLI::App& app, Context& context);
 void add_replay(CLI::App& app, Context& context);
 void add_import(CLI::App& app, Context& context);

@@ -63,6 +63,8 @@ int run(int argc, char** argv) {
   add_calibrate(app, context);
   add_diagnose(app, context);
   add_compare(app, context);
+  add_fit(app, context);
+  add_init(app, context);
   add_sweep(app, context);
   add_replay(app, context);
   add_import(app, context);
@@ -70,6 +72,8 @@ int run(int argc, char** argv) {
   app.footer(
       "Examples:\n"
       "  shardsim run scenarios/llama3-8b-fsdp2-h100x8.yaml\n"
+      "  shardsim init llama-3-8b --gpu h100-sxm5-80gb -o mine.yaml\n"
+      "  shardsim fit scenarios/llama3-8b-blocks-h100x8.yaml\n"
       "  shardsim explain scenarios/llama3-8b-fsdp2-h100x8.yaml\n"
       "  shardsim diff scenarios/llama3-8b-fsdp2-h100x8.yaml "
       "scenarios/llama3-8b-grad-accum-h100x8.yaml\n"

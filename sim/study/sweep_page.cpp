@@ -26,7 +26,7 @@ class SweepPage {
     json_["name"] = sweep_.name;
     json_["question"] = sweep_.question;
     json_["objective"] = name_of(question_.objective);
-    json_["fits"] = question_.fits;
+    json_["fits"] = question_.require.fits;
     scenarios();
     points(most_points);
     return html_page("sweep", sweep_.name + " - shardsim sweep",
