@@ -261,6 +261,7 @@ class TrainingProgram::Impl : public ViewListener {
     int holders = 0;  // the root's variable, and graphs
   };
   void publish(uint32_t id, const Value& v);
+  void publish_all(uint32_t stage, const Region::Forward& f, uint32_t shift);
   void hold_externals(uint32_t stage, uint8_t held, Node& n, Engine::Edges& edges);
   uint8_t let_go(const Node& n);
   // What one of the forwards before a backward has of its own.
@@ -607,15 +608,7 @@ TrainingProgram::Impl::Value TrainingProgram::Impl::play_forward(
   for (BufferId b : f.root_locals) root_locals_.push_back({b.v + at.begin - f.begin});
   for (BufferId b : f.cached) autocast_cache_.push_back({b.v + at.begin - f.begin});
   if (!f.published.empty()) {
-    for (size_t i = 0; i < f.published.size(); ++i) {
-      Value v;
-      v.buffer = {f.published[i].v + at.begin - f.begin};
-      v.type = f.published_types[i];
-      v.numel = host_.schedule().buffers[v.buffer.v].bytes / bytes_of(v.type);
-      publish(
-          static_cast<uint32_t>(program_.stages[stage].first_published) + static_cast<uint32_t>(i),
-          v);
-    }
+    publish_all(stage, f, at.begin - f.begin);
     return x;
   }
   Value y;
@@ -641,6 +634,18 @@ TrainingProgram::Impl::Value TrainingProgram::Impl::play_forward(
 
 void TrainingProgram::Impl::publish(uint32_t id, const Value& v) {
   value(static_cast<int16_t>(id)) = {v, 1};
+}
+
+// What a stage makes for others: its buffers are `shift` behind those it was laid out with.
+void TrainingProgram::Impl::publish_all(uint32_t stage, const Region::Forward& f, uint32_t shift) {
+  const auto first = static_cast<uint32_t>(program_.stages[stage].first_published);
+  for (size_t i = 0; i < f.published.size(); ++i) {
+    Value v;
+    v.buffer = {f.published[i].v + shift};
+    v.type = f.published_types[i];
+    v.numel = host_.schedule().buffers[v.buffer.v].bytes / bytes_of(v.type);
+    publish(first + static_cast<uint32_t>(i), v);
+  }
 }
 
 // The stage's graph holds these of its externals, and sends gradients to where they were made.
@@ -939,23 +944,27 @@ void TrainingProgram::Impl::run_stage(uint32_t index, Value& x) {
     input_freed = f.input_freed;
     root_locals_.insert(root_locals_.end(), f.root_locals.begin(), f.root_locals.end());
     autocast_cache_.insert(autocast_cache_.end(), f.cached.begin(), f.cached.end());
-    Engine::Edges edges;
-    if (x.grad) edges[0] = {x.node, 0};
-    edges_to_views(index, edges);
-    Node n;
-    n.kind = Node::Kind::direct;
-    n.region_of = at.direct.get();
-    n.hooks = static_cast<Hooks*>(at.hooks.get());
-    n.stage = index;
-    n.rerun = o.recompute == Recompute::reentrant;
-    if (f.requires_grad) hold_externals(index, f.holds, n, edges);
-    n.input = x.buffer;
-    x.buffer = f.output;
-    x.kept = false;
-    x.type = f.type;
-    x.numel = f.numel;
-    x.grad = f.requires_grad;
-    if (x.grad) x.node = add_node(edges, n);
+    if (!f.published.empty()) {
+      publish_all(index, f, 0);
+    } else {
+      Engine::Edges edges;
+      if (x.grad) edges[0] = {x.node, 0};
+      edges_to_views(index, edges);
+      Node n;
+      n.kind = Node::Kind::direct;
+      n.region_of = at.direct.get();
+      n.hooks = static_cast<Hooks*>(at.hooks.get());
+      n.stage = index;
+      n.rerun = o.recompute == Recompute::reentrant;
+      if (f.requires_grad) hold_externals(index, f.holds, n, edges);
+      n.input = x.buffer;
+      x.buffer = f.output;
+      x.kept = false;
+      x.type = f.type;
+      x.numel = f.numel;
+      x.grad = f.requires_grad;
+      if (x.grad) x.node = add_node(edges, n);
+    }
   } else {
     x = play_forward(at.main, &cls, o, x, index, group, 0, DType::fp32, input_freed);
   }
