@@ -5,6 +5,8 @@
 // doubled until the answer changes, then halved between. Clusters are 1, 2, 4, ... GPUs of one node, then
 // whole nodes (of as many GPUs as the system has that the scenario names); sequences are multiples of `seq_step`. Memory grows with each size in practice, not by
 // proof: what is known is that the answer fits and that the neighbour reported with it does not.
+// At level blocks a run ends at the first block that the allocator does not get, so that what is missing
+// is at least what is reported.
 // Worked number: micro-batches of which 1 to 5 fit are tried at 1, 2, 4, 8, 6, 5.
 #pragma once
 

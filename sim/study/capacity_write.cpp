@@ -39,12 +39,16 @@ std::string asked_text(const CapacityProbe& p, Asked asked) {
   return grouped(p.seq_len);
 }
 
-// "6: 1.20 GiB missing".
-std::string beside(const CapacityAnswer& a, Asked asked) {
+// "6: 1.20 GiB missing". A run of the allocator ends at the first block that it does not get.
+std::string beside(const CapacityReport& report, const CapacityAnswer& a, Asked asked) {
   if (!a.next) return a.limit.empty() ? "" : "up to " + a.limit;
   const SweepRow& row = a.next->row;
   const std::string why =
-      row.error.empty() ? fmt::format("{} missing", format_bytes(-row.headroom_bytes)) : row.error;
+      row.error.empty()
+          ? fmt::format("{}{} missing",
+                        report.scenario.options.memory == MemoryLevel::live ? "" : "at least ",
+                        format_bytes(-row.headroom_bytes))
+          : row.error;
   return fmt::format("{}: {}{}", asked_text(*a.next, asked), why,
                      a.limit.empty() ? "" : fmt::format(", up to {}", a.limit));
 }
@@ -58,13 +62,13 @@ std::string table_of(const CapacityReport& report, Asked asked, std::string_view
     if (!s.impossible.empty()) continue;
     const CapacityAnswer& a = answer_of(s, asked);
     if (!a.answer) {
-      rows.push_back({s.name, "none", "-", "-", "-", "-", beside(a, asked)});
+      rows.push_back({s.name, "none", "-", "-", "-", "-", beside(report, a, asked)});
       continue;
     }
     const SweepRow& r = a.answer->row;
     rows.push_back({s.name, asked_text(*a.answer, asked), format_bytes(r.peak_bytes),
                     format_bytes(r.headroom_bytes), seconds(r.step_time_s),
-                    grouped(static_cast<int64_t>(r.tokens_per_s)), beside(a, asked)});
+                    grouped(static_cast<int64_t>(r.tokens_per_s)), beside(report, a, asked)});
   }
   return aligned(rows, "lrrrrrl");
 }

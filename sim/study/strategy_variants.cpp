@@ -124,6 +124,9 @@ void StrategyVariant::edit_zero(const Scenario& scenario) {
   for (const char* section : {"ddp"}) drop(std::string("training.") + section);
   drop("training.zero.implementation");
   drop("training.zero.parameters_as_bucket_view");
+  if (name_ == "zero3")
+    changes_.emplace_back(
+        "the model is whole on each GPU before it is divided, as without zero.Init");
   if (compute_of(scenario) != DType::bf16) {
     impossible_ = fmt::format("DeepSpeed computes in bf16 here, and the scenario in {}",
                               name_of(compute_of(scenario)));
