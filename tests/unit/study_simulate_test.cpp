@@ -214,6 +214,50 @@ TEST(StudySimulate, SharedIsInOrderWhereNothingIsShared) {
   EXPECT_EQ(on.trace.end, off.trace.end);
 }
 
+Bytes after_forward(const std::string& strategy, const std::string& rope) {
+  const Scenario s = parse_scenario(
+      "shardsim: 1\n"
+      "model: {model_type: llama, vocab_size: 512, hidden_size: 256, intermediate_size: 512,\n"
+      "  num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 4, rope: " +
+          rope +
+          "}\n"
+          "cluster: {gpu: h100-sxm5-80gb, gpus_per_node: 1}\n"
+          "training: {strategy: " +
+          strategy +
+          ", seq_len: 128, precision: {storage: bf16}}\n"
+          "cost: {model: flat}\n",
+      "s.yaml");
+  const Simulation sim = simulate(s);
+  for (const MarkRow& row : sim.trace.marks)
+    if (sim.schedule.marks[row.mark].name == "step1.0.after_forward") return row.allocated;
+  return -1;
+}
+
+// What DDP adds is its buckets, the same however RoPE is written: transformers' tables, which one stage
+// makes for all, are there once as without DDP.
+TEST(StudySimulate, TablesThatStagesShareUnderDdp) {
+  EXPECT_GT(after_forward("none", "hf"), 0);
+  EXPECT_NE(after_forward("none", "hf"), after_forward("none", "complex"));
+  EXPECT_EQ(after_forward("ddp", "hf") - after_forward("none", "hf"),
+            after_forward("ddp", "complex") - after_forward("none", "complex"));
+}
+
+// T5's encoder layers have no second external, the decoder's have: a checkpoint holds what there is.
+TEST(StudySimulate, CheckpointsOfStagesWithFewerExternals) {
+  const auto peak = [](const std::string& mode) {
+    return simulate(parse_scenario("shardsim: 1\n"
+                                   "model: {preset: t5-base}\n"
+                                   "cluster: {preset: hgx-a100, gpus_per_node: 4}\n"
+                                   "training: {strategy: fsdp2, seq_len: 128, micro_batch: 8,\n"
+                                   "  activation_checkpointing: {mode: " +
+                                       mode + "}}\n",
+                                   "s.yaml"))
+        .trace.peak;
+  };
+  EXPECT_LT(peak("selective_op"), peak("none"));
+  EXPECT_LT(peak("full"), peak("selective_op"));
+}
+
 // flat and roofline price the same schedule; only prices differ.
 TEST(StudySimulate, Prices) {
   Scenario s = load_scenario(SHARDSIM_SOURCE_DIR "/scenarios/small/stack-flat.yaml");
