@@ -71,6 +71,8 @@ async function read_packed() {
 const GATHER = data.kinds.indexOf("all_gather"), MEMSET = data.kinds.indexOf("memset");
 const colorOfKind = data.kinds.map((k) => ({gemm: "gemm", kernel: "kernel", all_gather: "gather", reduce_scatter: "scatter",
   all_reduce: "allreduce", broadcast: "broadcast", reduce: "broadcast"})[k] || "copy");
+// "all_gather model.lm_head" with the name as it is.
+const firstWords = (text) => text.replace(/^\S+/, words);
 const isCollective = (kind) => kind >= GATHER && data.kinds[kind] && /gather|scatter|reduce|broadcast/.test(data.kinds[kind]);
 
 function summary() {
@@ -91,7 +93,7 @@ function summary() {
         facts.peak_tflops > 0 ? `of ${facts.peak_tflops} ${facts.compute_dtype} TFLOPS` + (facts.hardware_flops ? `; HFU ${percent(report.hfu)}` : "") : ""),
       figure("Exposed communication", percent(last.exposed_comm_s / last.step_time_s), `${seconds(last.exposed_comm_s)} of the step`),
       figure("Communication hidden", percent(last.overlap_fraction), `of ${seconds(last.comm_busy_s)}`),
-      figure("Host-bound", percent(last.host_bound_fraction), "of the step: nothing issued yet"));
+      figure("Host-bound", percent(last.host_bound_fraction), "of the step waits for the host"));
   }
   tiles.push(
     figure("Peak memory", bytes(peak), `of ${bytes(memoryFacts.capacity_bytes)}, ` + (memoryFacts.peak_reserved_bytes === null ? "live tensors" : "reserved")),
@@ -119,11 +121,13 @@ function shares(last) {
 }
 
 function notes() {
-  const first = (report.interference || [])[0];
-  if (first)
+  const by = new Map();
+  for (const i of report.interference || []) by.set(i.by.split(" ")[0], (by.get(i.by.split(" ")[0]) || 0) + i.time_s);
+  const parts = [...by].sort((a, b) => b[1] - a[1]);
+  if (parts.length)
     byId("shares").append(el("p", {class: "small soft", style: {marginTop: "8px"}},
-      `Links, memory and SMs shared with collectives add ${seconds(report.interference_s)} (${percent(report.interference_s / report.step_time_s)} of the step) to kernels; ` +
-      `the largest part, ${seconds(first.time_s)}, is by ${words(first.by)}.`));
+      `Links, memory and SMs shared with collectives add ${seconds(report.interference_s)} (${percent(report.interference_s / report.step_time_s)} of the step) to kernels: ` +
+      parts.map(([kind, s]) => `${seconds(s)} by ${words(kind)}`).join(", ") + "."));
   for (const note of report.notes || [])
     byId("shares").append(el("p", {class: "small soft", style: {marginTop: "8px"}}, "Note: " + note));
   byId("priced").replaceChildren(...report.priced_with.flatMap((p) =>
@@ -159,6 +163,7 @@ function makeLanes() {
     if (marks[i].host_s * 1e9 > bounds[0]) phases.push({start: from, length: marks[i].host_s * 1e9 - from, name: words(name)});
   }
   if (phases.length) lanes.push({kind: "host", name: "host: what it issues", n: phases.length, list: phases, height: 18});
+  lanes.forEach(addLooks);
 }
 function exposedLane() {
   const list = packed.exposed.flat();
@@ -230,15 +235,19 @@ function exposedBands(g, width, height) {
   }
 }
 
-function spanLook(lane, i) {
-  if (lane.kind === "exposed") return ["exposed", lane.list[i].on, true];
-  if (lane.kind !== "stream") return ["host", lane.list[i].name, true];
-  const cls = packed.cls, c = lane.cls[i], kind = cls.kind[c];
-  const name = cls.flags[c] & 2 ? "attention" : colorOfKind[kind];
-  const group = cls.group[c];
-  const text = isCollective(kind) && group ? data.groups[group - 1] : data.names[cls.name[c]];
-  return [name, text, highlight === 0 || group === highlight];
+const LOOKS = ["gemm", "attention", "kernel", "gather", "scatter", "allreduce", "broadcast", "copy", "host", "exposed"];
+// Of each launch its colour, as a place in LOOKS.
+function addLooks(lane) {
+  if (lane.kind !== "stream") { lane.look = new Uint8Array(lane.n).fill(LOOKS.indexOf(lane.kind === "exposed" ? "exposed" : "host")); return; }
+  const cls = packed.cls, of = Uint8Array.from(cls.kind, (kind, c) => LOOKS.indexOf(cls.flags[c] & 2 ? "attention" : colorOfKind[kind]));
+  lane.look = Uint8Array.from(lane.cls, (c) => of[c]);
 }
+function spanText(lane, i) {
+  if (lane.kind !== "stream") return lane.list[i].name;
+  const cls = packed.cls, c = lane.cls[i], group = cls.group[c];
+  return isCollective(cls.kind[c]) && group ? data.groups[group - 1] : data.names[cls.name[c]];
+}
+const isStrong = (lane, i) => highlight === 0 || lane.kind !== "stream" || packed.cls.group[lane.cls[i]] === highlight;
 
 function hatch(g, x, y, w, h) {
   g.save();
@@ -262,43 +271,55 @@ function drawLane(g, width, lane, top) {
   const y = top + LABEL, h = lane.height;
   g.fillStyle = color("line");
   g.fillRect(0, y + h, width, 1);
-  let lastPixel = -1, lastColor = "";
   const first = firstBehind(lane, view[0]);
   if (first >= lane.n || startOf(lane, first) >= view[1]) {
     const text = lane.kind === "exposed" ? "none" : lane.kind === "host" && first >= lane.n ? "ahead: it had issued all of this before" : "nothing here";
     g.fillStyle = color("faint");
     g.fillText(text, 1, y + h / 2 + 0.5);
   }
+  // What is narrower than a pixel is drawn as the colour that has most of the pixel.
+  const scale = width / (view[1] - view[0]), parts = new Float64Array(2 * LOOKS.length);
+  let pixel = -1, covered = 0;
+  const flush = () => {
+    if (covered === 0) return;
+    let most = 0;
+    for (let k = 1; k < parts.length; ++k) if (parts[k] > parts[most]) most = k;
+    g.globalAlpha = (most < LOOKS.length ? 0.15 : 1) * (0.55 + 0.45 * Math.min(1, covered));
+    g.fillStyle = color(LOOKS[most % LOOKS.length]);
+    g.fillRect(pixel, y, 1, h);
+    parts.fill(0);
+    covered = 0;
+  };
+  const starts = lane.start, lengths = lane.length, list = lane.list;
   for (let i = first; i < lane.n; ++i) {
-    const start = startOf(lane, i);
+    const start = list ? list[i].start : starts[i];
     if (start >= view[1]) break;
-    const x0 = Math.max(-2, xOf(start, width)), x1 = Math.min(width + 2, xOf(start + lengthOf(lane, i), width));
-    const [name, text, strong] = spanLook(lane, i), w = x1 - x0;
+    const w = (list ? list[i].length : lengths[i]) * scale, x = (start - view[0]) * scale;
+    const look = lane.look[i], strong = isStrong(lane, i);
     if (w < 1) {
-      const pixel = Math.floor(x0), key = name + strong;
-      if (pixel === lastPixel && key === lastColor) continue;
-      lastPixel = pixel;
-      lastColor = key;
-      g.globalAlpha = strong ? 1 : 0.15;
-      g.fillStyle = color(name);
-      g.fillRect(pixel, y, 1, h);
+      const p = Math.floor(x);
+      if (p !== pixel) { flush(); pixel = p; }
+      parts[look + (strong ? LOOKS.length : 0)] += w + 1e-6;
+      covered += w + 1e-6;
       continue;
     }
+    flush();
+    const x0 = Math.max(-2, x), x1 = Math.min(width + 2, x + w), name = LOOKS[look];
     g.globalAlpha = strong ? 1 : 0.15;
     g.fillStyle = color(name);
-    g.fillRect(x0, y, w > 3 ? w - 0.6 : w, h);
-    if (lane.kind === "exposed" && w > 3) hatch(g, x0, y, w - 0.6, h);
-    if (w > 34 && h > 13 && lane.kind !== "exposed") {
+    g.fillRect(x0, y, x1 - x0 > 3 ? x1 - x0 - 0.6 : x1 - x0, h);
+    if (lane.kind === "exposed" && x1 - x0 > 3) hatch(g, x0, y, x1 - x0 - 0.6, h);
+    if (x1 - x0 > 34 && lane.kind !== "exposed") {
       g.save();
       g.beginPath();
-      g.rect(x0, y, w - 3, h);
+      g.rect(x0, y, x1 - x0 - 3, h);
       g.clip();
       g.fillStyle = inkOn(name);
-      g.fillText(text, Math.max(x0, 0) + 4, y + h / 2 + 0.5);
+      g.fillText(spanText(lane, i), Math.max(x0, 0) + 4, y + h / 2 + 0.5);
       g.restore();
     }
-    g.globalAlpha = 1;
   }
+  flush();
   g.globalAlpha = 1;
   for (const [at, strong] of [[chosen, true], [hover, false]]) {
     if (!at || at.lane !== lane) continue;
@@ -328,6 +349,17 @@ function drawLanes() {
   exposedBands(g, width, height);
   bands(g, width);
   lanes.forEach((lane, k) => drawLane(g, width, lane, laneTop(k)));
+  drawCursor(g, width, AXIS, height);
+}
+
+// Where the pointer is, in both charts.
+let cursor = null;
+function drawCursor(g, width, top, bottom) {
+  if (cursor === null) return;
+  g.fillStyle = color("ink");
+  g.globalAlpha = 0.4;
+  g.fillRect(Math.round(xOf(cursor, width)), top, 1, bottom - top);
+  g.globalAlpha = 1;
 }
 
 const categoryColor = data.categories.map((c, i) => "m" + i);
@@ -449,21 +481,13 @@ function drawMemory() {
     g.fill();
     label(text, Math.min(Math.max(60, peakX + 8), width - w - 4), Math.max(9, y - 10), color("ink"));
   }
-  if (memoryCursor !== null) {
-    g.fillStyle = color("ink");
-    g.globalAlpha = 0.55;
-    g.fillRect(Math.round(xOf(memoryCursor, width)), 0, 1, bottom);
-    g.globalAlpha = 1;
-  }
+  drawCursor(g, width, 0, bottom);
 }
-let memoryCursor = null;
 
 function legends() {
   const used = new Set();
   for (const lane of lanes) {
-    if (lane.kind === "exposed" && lane.n) used.add("exposed");
-    if (lane.kind === "host" || lane.kind === "worked") used.add("host");
-    if (lane.kind === "stream") for (const c of new Set(lane.cls)) used.add(packed.cls.flags[c] & 2 ? "attention" : colorOfKind[packed.cls.kind[c]]);
+    for (const look of new Set(lane.look)) used.add(LOOKS[look]);
   }
   const names = [["gemm", "product"], ["attention", "attention"], ["kernel", "other kernel"], ["gather", "all-gather"],
     ["scatter", "reduce-scatter"], ["allreduce", "all-reduce"], ["broadcast", "broadcast, reduce"], ["copy", "copy, memset"],
@@ -529,7 +553,7 @@ function describe({lane, i}) {
   const rows = [["start", duration(start - zero()).replace(/^-/, "\u2212")], ["duration", duration(length)]];
   if (lane.kind === "exposed") {
     const e = lane.list[i];
-    if (e.on) rows.push(["waits on", words(e.on)], ["cause", words(e.cause)]);
+    if (e.on) rows.push(["waits on", firstWords(e.on)], ["cause", words(e.cause)]);
     return ["exposed communication", rows];
   }
   if (lane.kind !== "stream") return [lane.list[i].name, rows.concat([["on", lane.kind === "host" ? "the host, issuing" : "the host itself"]])];
@@ -605,7 +629,7 @@ function listen(canvas, overThe) {
   };
   canvas.addEventListener("pointerup", up);
   canvas.addEventListener("pointercancel", up);
-  canvas.addEventListener("pointerleave", () => { hideTip(); hover = null; memoryCursor = null; redraw(); });
+  canvas.addEventListener("pointerleave", () => { hideTip(); hover = null; cursor = null; redraw(); });
   canvas.addEventListener("keydown", (e) => {
     const keys = {ArrowLeft: () => move(-0.15), ArrowRight: () => move(0.15), "+": () => zoom(0.7, (view[0] + view[1]) / 2),
       "=": () => zoom(0.7, (view[0] + view[1]) / 2), "-": () => zoom(1 / 0.7, (view[0] + view[1]) / 2), 0: home, Home: home,
@@ -618,7 +642,9 @@ function listen(canvas, overThe) {
 
 function overLanes(x, y, width, e) {
   const at = hit(x, y, width);
-  if ((hover && hover.i) !== (at && at.i) || (hover && hover.lane) !== (at && at.lane)) { hover = at; redraw(); }
+  hover = at;
+  cursor = tOf(x, width);
+  redraw();
   byId("lanes").style.cursor = at ? "pointer" : "crosshair";
   if (!at) return hideTip();
   const [title, rows] = describe(at);
@@ -626,7 +652,7 @@ function overLanes(x, y, width, e) {
 }
 
 function overMemory(x, y, width, e) {
-  memoryCursor = tOf(x, width);
+  cursor = tOf(x, width);
   redraw();
   const m = packed.memory, i = memoryPixels(width)[Math.min(Math.ceil(width) - 1, Math.max(0, Math.floor(x)))];
   if (i < 0) return hideTip();
@@ -646,7 +672,7 @@ function exposedTable() {
   table(byId("exposed"), [
     {head: "From", num: true, value: (e) => e.start, text: (e) => duration(e.start - zero())},
     {head: "For", num: true, value: (e) => e.length, text: (e) => duration(e.length)},
-    {head: "Waits on", class: "name", value: (e) => e.on, text: (e) => words(e.on)},
+    {head: "Waits on", class: "name", value: (e) => e.on, text: (e) => firstWords(e.on)},
     {head: "Cause", value: (e) => e.cause, text: (e) => words(e.cause)},
     {head: "", node: (e) => el("button", {type: "button", class: "link", onclick: () => {
       show(e.start - 1.5 * e.length, e.start + 2.5 * e.length);

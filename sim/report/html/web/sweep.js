@@ -300,8 +300,9 @@ function scenarioOf(p) {
     }
   }
   const calm = (s) => s.replace(/[\u0000-\u001f\u007f-\u009f\u2028\u2029]+/g, " ");
-  lines.push([`# Point ${points.number[p]} of ${calm(data.name)}: ${data.axes.map((a, i) => `${calm(a.name)} = ${calm(label(p, i))}`).join("; ")}.`, false]);
-  lines.push([`# Files that it names are looked for beside it, as beside ${calm(parts.file)}.`, false]);
+  lines.push([`# ${calm(data.name)}, point ${points.number[p]}`, false]);
+  data.axes.forEach((a, i) => lines.push([`#   ${calm(a.name)}: ${calm(label(p, i))}`, false]));
+  lines.push([`# Files that it names are looked for from where ${calm(parts.file)} is.`, false]);
   emit("", put(parts.base, settings, 0), 0, false);
   return lines;
 }
@@ -468,14 +469,15 @@ function update() {
   legend();
   best();
   axisEffects();
-  byId("count").textContent = `${grouped(shown.length)} of ${grouped(N)} points shown` + (front.length ? `; no other betters ${grouped(front.length)} of them in both ${figureOf(state.x).name} and ${figureOf(state.y).name}.` : ".");
+  byId("count").textContent = `${grouped(shown.length)} of ${grouped(N)} points shown` + (front.length ? `, ${grouped(front.length)} of them on the front of ${figureOf(state.x).name} and ${figureOf(state.y).name}.` : ".");
   byId("scatter").setAttribute("aria-label", `Scatter of ${figureOf(state.y).name} against ${figureOf(state.x).name}, ${grouped(shown.length)} points, ${grouped(front.length)} on the front`);
   redraw();
 }
 
 start(async () => {
+  // A sweep of which nothing has ended.
+  if (FIGURES.length === 0) FIGURES.push({key: "step-time", name: "step time", better: -1, of: () => null, text: seconds});
   summary();
-  if (FIGURES.length === 0) FIGURES.push({key: "none", name: "nothing", better: 0, of: () => null, text: String});
   const options = (id, list, value, change) => {
     byId(id).replaceChildren(...list.map(([v, t]) => el("option", {value: v}, t)));
     byId(id).value = value;
