@@ -100,7 +100,8 @@ TEST(CalibrateOps, CountsWhatTheLogLacks) {
   const auto about_lacking = [](const std::string& n) {
     return n.find("have no measurement") != std::string::npos;
   };
-  EXPECT_TRUE(std::none_of(notes(whole).begin(), notes(whole).end(), about_lacking));
+  const std::vector<std::string> of_whole = notes(whole);
+  EXPECT_TRUE(std::none_of(of_whole.begin(), of_whole.end(), about_lacking));
   OpLog cut = whole;
   cut.ops.resize(cut.ops.size() - 10);
   cut.ops[0].duration = {};
