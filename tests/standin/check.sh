@@ -24,6 +24,9 @@ plays() {  # what it is, exit code, words of stdout, words of stderr, command
 cuda=("$program" replay "$scenarios/fsdp2.yaml" --backend cuda --scale 1024 --single-gpu)
 
 plays "no GPU" 3 "" "error: this machine has no NVIDIA GPU" STANDIN_DEVICES=0 "${cuda[@]}"
+cp "$program" "$work/shardsim"
+plays "no module beside the program" 3 "" "error: the CUDA backend cannot be loaded: " \
+  "$work/shardsim" replay "$scenarios/fsdp2.yaml" --backend cuda
 plays "one GPU plays rank 0" 0 "one GPU as rank 0 of 4, collectives modelled" "" \
   "${cuda[@]}" --ops "$work/ops.json"
 plays "its log joins the prediction" 0 "ops joined, by launch" "" \
