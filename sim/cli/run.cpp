@@ -18,6 +18,7 @@
 #include "sim/schedule/graph/schedule_graph.h"
 #include "sim/study/memory_snapshot.h"
 #include "sim/study/nccl_backend_note.h"
+#include "sim/study/offload_note.h"
 #include "sim/study/read_op_log.h"
 #include "sim/study/reserved_history.h"
 #include "sim/study/run_report.h"
@@ -160,6 +161,8 @@ int run(const RunOptions& options, const Context& context) {
   const Simulation s = simulate(scenario);
   StepReport report = run_report(scenario, s);
   if (std::string note = nccl_backend_note(scenario, report); !note.empty())
+    report.notes.push_back(std::move(note));
+  if (std::string note = offload_note(scenario, report); !note.empty())
     report.notes.push_back(std::move(note));
   if (!s.steady && !s.trace.out_of_memory)
     fmt::print(stderr, "note: {}: {} did not reach a steady state; options.max_steps plays more\n",
