@@ -102,6 +102,8 @@ TimedSteps median_of_steps(const Schedule& schedule, const Replay& replay, int f
     out.trace.start[launch] = start;
     out.trace.end[launch] = start + median(durations);
   }
+  out.first = steps.back().first;
+  out.launches = static_cast<uint32_t>(last.works.size());
   out.shortest = *std::min_element(lengths.begin(), lengths.end());
   out.longest = *std::max_element(lengths.begin(), lengths.end());
   out.step_time = median(lengths);

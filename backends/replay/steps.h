@@ -11,9 +11,10 @@
 namespace shardsim {
 
 struct TimedSteps {
-  Trace trace;     // the whole schedule's launches, those of its last step with their medians
-  int steps = 0;   // whole steps that were timed
-  Time step_time;  // median of the steps' lengths, last end less first start
+  Trace trace;  // the whole schedule's launches, those of its last step with their medians
+  uint32_t first = 0, launches = 0;  // of that step
+  int steps = 0;                     // whole steps that were timed
+  Time step_time;                    // median of the steps' lengths, last end less first start
   Time shortest, longest;
   std::string note;  // why steps were left out; empty: none
 };

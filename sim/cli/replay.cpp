@@ -107,37 +107,18 @@ ReplayRun on_threads(ReplayRun run, int64_t world, const HostOptions& host) {
   run.where = fmt::format("{} ranks as threads", world);
   const std::vector<const Schedule*> ranks(static_cast<size_t>(world), run.played);
   run.ranks = replay_on_threads(ranks, host);
+  add_times(run);
   return run;
-}
-
-// What the others found; where a rank has failed nobody asks.
-void ask_others(ReplayRun& run, MpiProcess& process) {
-  const Replay& mine = run.ranks.front();
-  const std::vector<std::string> all = process.exchange(
-      fmt::format("{} {}", mine.checked, mine.differences.empty() ? "same" : "differs"));
-  for (size_t r = 0; r < all.size(); ++r) {
-    if (static_cast<int>(r) == run.first_rank) continue;
-    run.checked_elsewhere += std::stoll(all[r]);
-    run.differs_elsewhere |= all[r].ends_with("differs");
-  }
 }
 
 ReplayRun as_process(ReplayRun run, MpiProcess& process, const HostOptions& host) {
   run.where = fmt::format("{} ranks as processes", process.world());
   run.first_rank = process.rank();
   run.ranks.push_back(replay_as_process(*run.played, process, host));
-  if (!failed(run)) ask_others(run, process);
+  // Where a rank has failed nobody asks.
+  if (!failed(run))
+    ask_others(run, [&](const std::string& mine) { return process.exchange(mine); });
   return run;
-}
-
-// Rank 0's timed steps, or none where no step ended.
-std::optional<TimedSteps> timed_steps(const ReplayRun& run) {
-  try {
-    return median_of_steps(*run.played, run.ranks.front(), run.timed_from);
-  } catch (const Error&) {
-    if (failed(run)) return std::nullopt;
-    throw;
-  }
 }
 
 int report(const ReplayRun& run, const std::string& ops, const Context& context) {

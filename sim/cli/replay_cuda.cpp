@@ -54,18 +54,6 @@ void prove_together(Meeting& meeting, const Schedule& schedule, int64_t world) {
   prove_same_collectives(ranks);
 }
 
-// What the others found.
-void ask_others(ReplayRun& run, Meeting& meeting) {
-  const Replay& mine = run.ranks.front();
-  const std::vector<std::string> all = meeting.all_gather(
-      fmt::format("{} {}", mine.checked, mine.differences.empty() ? "same" : "differs"));
-  for (size_t r = 0; r < all.size(); ++r) {
-    if (static_cast<int>(r) == run.first_rank) continue;
-    run.checked_elsewhere += std::stoll(all[r]);
-    run.differs_elsewhere |= all[r].ends_with("differs");
-  }
-}
-
 }  // namespace
 
 std::optional<ReplayRun> replay_on_cuda(ReplayRun run, const Scenario& scenario,
@@ -107,7 +95,8 @@ std::optional<ReplayRun> replay_on_cuda(ReplayRun run, const Scenario& scenario,
     play.memory.total = device->total_memory();
     if (place.rank == 0) fmt::print(stderr, "playing on {}\n", run.where);
     run.ranks.push_back(shardsim::play(played, *device, play));
-    if (!failed(run)) ask_others(run, *meeting);
+    if (!failed(run))
+      ask_others(run, [&](const std::string& mine) { return meeting->all_gather(mine); });
   } catch (const Stopped& e) {
     if (!run.ranks.empty()) {
       run.ranks.front().failure = Failure{e.why(), e.what()};

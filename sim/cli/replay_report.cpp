@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <sstream>
 
 #include "backends/replay/communicators.h"
+#include "sim/base/error.h"
 #include "sim/base/quantity.h"
 
 namespace shardsim {
@@ -100,6 +102,42 @@ std::optional<OpLog> partial_log(const ReplayRun& run) {
 
 }  // namespace
 
+std::optional<TimedSteps> timed_steps(const ReplayRun& run, size_t rank) {
+  try {
+    return median_of_steps(*run.played, run.ranks[rank], run.timed_from);
+  } catch (const Error&) {
+    if (failed(run)) return std::nullopt;
+    throw;
+  }
+}
+
+void add_times(ReplayRun& run) {
+  for (size_t r = 0; r < run.ranks.size() && !failed(run); ++r)
+    if (const std::optional<TimedSteps> steps = timed_steps(run, r))
+      run.times.push_back(rank_times(*run.played, *steps));
+}
+
+void ask_others(ReplayRun& run,
+                const std::function<std::vector<std::string>(const std::string&)>& exchange) {
+  add_times(run);
+  const Replay& mine = run.ranks.front();
+  const std::vector<std::string> all =
+      exchange(fmt::format("{} {} {}", mine.checked, mine.differences.empty() ? "same" : "differs",
+                           line_of(run.times.front())));
+  run.times.clear();
+  for (size_t r = 0; r < all.size(); ++r) {
+    std::istringstream in(all[r]);
+    int64_t checked = 0;
+    std::string data, times;
+    in >> checked >> data;
+    std::getline(in, times);
+    run.times.push_back(rank_times_of(times));
+    if (static_cast<int>(r) == run.first_rank) continue;
+    run.checked_elsewhere += checked;
+    run.differs_elsewhere |= data == "differs";
+  }
+}
+
 std::optional<OpLog> replay_log(const ReplayRun& run, const std::optional<TimedSteps>& steps) {
   if (!steps) return partial_log(run);
   OpLogFacts facts = facts_of(run);
@@ -154,6 +192,7 @@ std::string replay_text(const ReplayRun& run, const std::optional<TimedSteps>& s
   out += fmt::format("  memory      {} reserved at most{}\n", format_bytes(peak_reserved(rank)),
                      run.scale > 1 ? ", of the divided sizes" : "");
   if (!run.left_out.empty()) out += fmt::format("  note        {}\n", run.left_out);
+  out += rank_times_table(run.times);
   return out;
 }
 

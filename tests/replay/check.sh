@@ -20,7 +20,8 @@ plays() { timeout -k 5 120 "$@" >"$work/out" 2>"$work/err"; }
 
 for name in fsdp2 fsdp1 ddp zero3; do
   plays "$program" replay "$scenarios/$name.yaml" --warmup 2 --steps 3 &&
-    grep -q "all brought what was sent" "$work/out" && code=0 || code=1
+    grep -q "all brought what was sent" "$work/out" &&
+    grep -q "^  a step on 4 ranks " "$work/out" && code=0 || code=1
   check "$name as threads" $code
 done
 
@@ -72,7 +73,8 @@ if command -v mpirun >/dev/null && "$program" replay --help | grep -q "Built wit
   mpi=(mpirun --oversubscribe -np)
   for name in fsdp2 fsdp1 ddp zero3; do
     plays "${mpi[@]}" 4 "$program" replay "$scenarios/$name.yaml" --warmup 2 --steps 3 &&
-      grep -q "all brought what was sent" "$work/out" && code=0 || code=1
+      grep -q "all brought what was sent" "$work/out" &&
+    grep -q "^  a step on 4 ranks " "$work/out" && code=0 || code=1
     check "$name as processes" $code
   done
   plays "${mpi[@]}" 3 "$program" replay "$scenarios/fsdp2.yaml" && code=1 || code=0
