@@ -77,7 +77,7 @@ TEST(SweepPage, SharedRowsErrorsAndWhatIsNotPlayed) {
   wrong.key = s.points[2].key;
   wrong.error = std::string(kHostile) + std::string(1'000, 'x');
   s.points.push_back({3, "no row", {"3", "0"}});
-  const std::string page = sweep_page(s, {Objective::cost, true});
+  const std::string page = sweep_page(s, {Objective::cost, {true, {}}});
   const json data = data_of(page);
   EXPECT_EQ(page.find("<img"), std::string::npos);
   EXPECT_EQ(data["objective"], "cost");
