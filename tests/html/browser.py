@@ -68,9 +68,9 @@ class Browser:
         if m["method"] == "Runtime.exceptionThrown":
             d = what["exceptionDetails"]
             self.problems.append(d.get("exception", {}).get("description", d["text"]))
-        elif m["method"] == "Runtime.consoleAPICalled" and what["type"] in ("error", "warning", "assert"):
+        elif m["method"] == "Runtime.consoleAPICalled" and what["type"] in ("error", "assert"):
             self.problems.append("console: " + str([a.get("value", a.get("description")) for a in what["args"]]))
-        elif m["method"] == "Log.entryAdded" and what["entry"]["level"] in ("error", "warning"):
+        elif m["method"] == "Log.entryAdded" and what["entry"]["level"] == "error":
             self.problems.append("log: " + what["entry"]["text"])
         elif m["method"] == "Network.requestWillBeSent":
             url = what["request"]["url"]
@@ -102,7 +102,7 @@ class Browser:
         self.problems = []
         self.call("Page.navigate", url="about:blank")
         self.call("Page.navigate", url="file://" + os.path.abspath(path) + fragment)
-        end = time.monotonic() + 60
+        end = time.monotonic() + 120
         while self.eval("document.documentElement?.dataset.ready || ''") == "":
             if time.monotonic() > end:
                 raise RuntimeError(f"{path}: the page does not say that it is drawn")

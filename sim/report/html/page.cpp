@@ -60,7 +60,8 @@ std::string html_page(std::string_view kind, std::string_view title, std::string
   }
   out += "<script>\n\"use strict\";\n";
   out += part("common.js");
-  out += part(name + ".js");
+  for (const PagePart& p : page_parts())
+    if (p.name.starts_with(name) && p.name.ends_with(".js")) out += p.text;
   out += "</script>\n</body>\n</html>\n";
   return out;
 }

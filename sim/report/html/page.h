@@ -2,7 +2,7 @@
 // Content-Security-Policy in its head forbids it).
 //
 // The files of web/ are its parts: page.css and common.js of every page, <kind>.html (what stands in
-// the page before its script runs) and <kind>.js of each kind. Data come as JSON, in which <, > and &
+// the page before its script runs) and <kind>*.js, in the order of CMakeLists.txt, of each kind. Data come as JSON, in which <, > and &
 // are written \u003c, \u003e and \u0026, so that no name can end the element that holds it; a script
 // puts names into the page as text, never as markup.
 // Worked example: html_page("run", "a<b", "{}", "") has <title>a&lt;b</title> and one element

@@ -7,16 +7,21 @@ function el(name, attributes, ...children) {
   const e = document.createElement(name);
   for (const [k, v] of Object.entries(attributes || {})) {
     if (v === false || v === null || v === undefined) continue;
-    if (k.startsWith("on")) e.addEventListener(k.slice(2), v);
-    else if (k === "style") Object.assign(e.style, v);
-    else e.setAttribute(k, v === true ? "" : v);
+    if (k.startsWith("on"))
+      e.addEventListener(k.slice(2), v);
+    else if (k === "style")
+      Object.assign(e.style, v);
+    else
+      e.setAttribute(k, v === true ? "" : v);
   }
-  for (const c of children.flat()) if (c !== null && c !== undefined && c !== false) e.append(c);
+  for (const c of children.flat())
+    if (c !== null && c !== undefined && c !== false) e.append(c);
   return e;
 }
 
 const grouped = (n) => Math.round(n).toLocaleString("en-US");
-const fixed = (n, digits) => n.toLocaleString("en-US", {minimumFractionDigits: digits, maximumFractionDigits: digits});
+const fixed = (n, digits) =>
+    n.toLocaleString("en-US", {minimumFractionDigits: digits, maximumFractionDigits: digits});
 const percent = (x, digits = 1) => fixed(100 * x, digits) + " %";
 function duration(ns) {
   const a = Math.abs(ns);
@@ -29,12 +34,16 @@ const seconds = (s) => duration(s * 1e9);
 function bytes(n) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
   let u = 0, x = Math.abs(n);
-  while (x >= 1024 && u < 5) { x /= 1024; ++u; }
+  while (x >= 1024 && u < 5) {
+    x /= 1024;
+    ++u;
+  }
   return (n < 0 ? "\u2212" : "") + (u === 0 ? fixed(x, 0) : fixed(x, 2)) + " " + units[u];
 }
 function si(n, unit) {
   const steps = [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];
-  for (const [size, letter] of steps) if (n >= size) return fixed(n / size, 2) + " " + letter + unit;
+  for (const [size, letter] of steps)
+    if (n >= size) return fixed(n / size, 2) + " " + letter + unit;
   return fixed(n, 0) + " " + unit;
 }
 const words = (name) => name.replaceAll("_", " ");
@@ -52,13 +61,21 @@ let asked = false;
 function redraw() {
   if (asked) return;
   asked = true;
-  requestAnimationFrame(() => { asked = false; drawn.forEach((f) => f()); });
+  requestAnimationFrame(() => {
+    asked = false;
+    drawn.forEach((f) => f());
+  });
 }
 function drawAll() { drawn.forEach((f) => f()); }
 addEventListener("resize", redraw);
 const prefersDark = matchMedia("(prefers-color-scheme: dark)");
-prefersDark.addEventListener("change", () => { palette = {}; redraw(); showTheme(); });
-const isDark = () => (document.documentElement.dataset.theme || (prefersDark.matches ? "dark" : "light")) === "dark";
+prefersDark.addEventListener("change", () => {
+  palette = {};
+  redraw();
+  showTheme();
+});
+const isDark = () =>
+    (document.documentElement.dataset.theme || (prefersDark.matches ? "dark" : "light")) === "dark";
 function showTheme() { byId("theme").textContent = isDark() ? "Light" : "Dark"; }
 byId("theme").addEventListener("click", () => {
   document.documentElement.dataset.theme = isDark() ? "light" : "dark";
@@ -89,7 +106,8 @@ function ticks(lo, hi, count) {
   const power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= raw * 0.999);
   const at = [];
-  for (let i = Math.ceil(lo / step); i * step <= hi + step * 1e-9 && at.length < 1000; ++i) at.push(i * step);
+  for (let i = Math.ceil(lo / step); i * step <= hi + step * 1e-9 && at.length < 1000; ++i)
+    at.push(i * step);
   return {step, at};
 }
 
@@ -97,8 +115,13 @@ const tip = el("div", {class: "tip", role: "status", hidden: true});
 document.body.append(tip);
 // rows: [what, value]; `numbers`: values stand under each other.
 function showTip(x, y, title, rows, numbers) {
-  tip.replaceChildren(el("strong", {}, title),
-    el("table", {}, el("tbody", {}, rows.map(([k, v]) => el("tr", {}, el("td", {}, k), el("td", {class: numbers && "num"}, v))))));
+  tip.replaceChildren(
+      el("strong", {}, title),
+      el("table", {},
+         el("tbody", {},
+            rows.map(
+                ([k, v]) =>
+                    el("tr", {}, el("td", {}, k), el("td", {class: numbers && "num"}, v))))));
   tip.hidden = false;
   const w = tip.offsetWidth, h = tip.offsetHeight;
   let left = x + 14, top = y + 16;
@@ -113,15 +136,28 @@ function hideTip() { tip.hidden = true; }
 function table(box, columns, rows, options = {}) {
   let by = options.by ?? -1, down = options.down ?? true;
   const body = el("tbody"), heads = el("tr");
-  const t = el("table", {class: "data"}, options.caption && el("caption", {hidden: true}, options.caption), el("thead", {}, heads), body);
+  const t = el(
+      "table", {class: "data"}, options.caption && el("caption", {hidden: true}, options.caption),
+      el("thead", {}, heads), body);
   function fill() {
-    heads.replaceChildren(...columns.map((c, i) => el("th", {scope: "col", class: c.num && "num",
-      "aria-sort": i === by && (down ? "descending" : "ascending"), title: c.title},
-      c.value ? el("button", {type: "button", onclick: () => {
-        down = i === by ? !down : !!c.num;
-        by = i;
-        fill();
-      }}, c.head) : c.head)));
+    heads.replaceChildren(...columns.map(
+        (c, i) =>
+            el("th", {
+              scope: "col",
+              class: c.num && "num",
+              "aria-sort": i === by && (down ? "descending" : "ascending"),
+              title: c.title
+            },
+               c.value ? el("button", {
+                 type: "button",
+                 onclick: () => {
+                   down = i === by ? !down : !!c.num;
+                   by = i;
+                   fill();
+                 }
+               },
+                            c.head) :
+                         c.head)));
     const list = rows.slice();
     if (by >= 0 && columns[by].value) {
       const key = columns[by].value;
@@ -133,26 +169,46 @@ function table(box, columns, rows, options = {}) {
     }
     const most = options.most ? options.most() : list.length;
     body.replaceChildren(...list.slice(0, most).map((row) => {
-      const tr = el("tr", options.row ? options.row(row) : {}, columns.map((c) =>
-        el("td", {class: [c.num ? "num" : "", c.class || ""].join(" ").trim() || null, title: c.class === "name" && c.text ? c.text(row) : null},
-          c.node ? c.node(row) : c.text(row))));
+      const tr =
+          el("tr", options.row ? options.row(row) : {},
+             columns.map(
+                 (c) =>
+                     el("td", {
+                       class: [c.num ? "num" : "", c.class || ""].join(" ").trim() || null,
+                       title: c.class === "name" && c.text ? c.text(row) : null
+                     },
+                        c.node ? c.node(row) : c.text(row))));
       return tr;
     }));
   }
   fill();
   box.replaceChildren(t);
-  return {fill, set(more) { rows = more; fill(); }};
+  return {
+    fill,
+    set(more) {
+      rows = more;
+      fill();
+    }
+  };
 }
 
-const swatch = (name, text, kind) => el("span", {}, el("i", {class: "swatch " + (kind || ""),
-  style: kind === "line" ? {borderColor: `var(--${name})`} : {backgroundColor: `var(--${name})`}}), text);
+const swatch = (name, text, kind) => el(
+    "span", {}, el("i", {
+      class: "swatch " + (kind || ""),
+      style: kind === "line" ? {borderColor: `var(--${name})`} : {backgroundColor: `var(--${name})`}
+    }),
+    text);
 
 // Says that the page stands, or why it does not.
 function start(body) {
-  body().then(() => { document.documentElement.dataset.ready = "yes"; }, (error) => {
-    document.documentElement.dataset.ready = "failed";
-    byId("failed").hidden = false;
-    byId("failed").textContent = "This page could not be drawn: " + error.message;
-    console.error(error);
-  });
+  body().then(
+      () => {
+        document.documentElement.dataset.ready = "yes";
+      },
+      (error) => {
+        document.documentElement.dataset.ready = "failed";
+        byId("failed").hidden = false;
+        byId("failed").textContent = "This page could not be drawn: " + error.message;
+        console.error(error);
+      });
 }
