@@ -19,6 +19,7 @@
 #include "sim/study/nccl_output.h"
 #include "sim/study/published_gpu.h"
 #include "sim/study/read_op_log.h"
+#include "sim/study/validate_collectives.h"
 
 namespace shardsim {
 namespace {
@@ -51,7 +52,7 @@ CalibrationFile calibrated(const CsvTable& table, const CalibrateCommand& comman
     if (!command.split.empty()) split = ValidationSplit::load(command.split);
     return calibrate_steps(table, options, split);
   }
-  if (is_nccl_table(table)) {
+  if (is_collective_table(table)) {
     refuse("--gpu", command.gpu, "links are of a system");
     refuse("--split", command.split, "links are of a system");
     CalibrationFile file = fit_links(table, command.system);

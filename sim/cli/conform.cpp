@@ -9,6 +9,7 @@
 #include "sim/base/error.h"
 #include "sim/base/quantity.h"
 #include "sim/cli/command.h"
+#include "sim/report/text.h"
 #include "sim/study/conform.h"
 
 namespace shardsim {
@@ -64,17 +65,6 @@ std::string reason_of(std::string text) {
   for (const std::string_view own : {"this is not a recording: ", "not an allocator script: "})
     if (text.starts_with(own)) text.erase(0, own.size());
   return text;
-}
-
-// RFC 4180.
-std::string csv_field(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"') out += '"';
-    out += c;
-  }
-  return out + "\"";
 }
 
 struct Column {

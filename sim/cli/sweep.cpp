@@ -92,6 +92,9 @@ int run(const SweepCommand& command, const Context& context) {
   for (const std::string& part : command.merge) refuse(part);
   refuse(command.store);
   if (!command.merge.empty()) {
+    if (!command.study.empty() || !command.shard.empty() || command.show)
+      throw Error("--merge: it plays no study, and goes with none, with --shard or --show", {},
+                  "shardsim sweep --merge *.db --store all.db");
     if (command.store.empty())
       throw Error("--merge: no store to write is named", {}, "--store merged.db");
     SweepStore::merge(command.merge, command.store);

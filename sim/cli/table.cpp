@@ -7,6 +7,7 @@
 
 #include "sim/base/error.h"
 #include "sim/base/escape.h"
+#include "sim/report/text.h"
 
 namespace shardsim {
 namespace {
@@ -36,10 +37,7 @@ std::string as_csv(const Cell& cell) {
   const auto* text = std::get_if<std::string>(&cell);
   if (text == nullptr)
     return std::holds_alternative<std::monostate>(cell) ? "" : as_json(cell).dump();
-  if (text->find_first_of(",\"\r\n") == std::string::npos) return *text;
-  std::string out = "\"";
-  for (char c : *text) out += c == '"' ? "\"\"" : std::string(1, c);
-  return out + "\"";
+  return csv_field(*text);
 }
 
 // Characters on a screen, for text that is UTF-8.

@@ -17,6 +17,7 @@ namespace {
 
 struct ValidateCommand {
   std::string file, split, show, learn;
+  std::string of_steps;  // an option that is given and only tables of steps have
   int threads = 0;
   bool verbose = false, no_fit = false;
 };
@@ -47,8 +48,13 @@ int validate(const ValidateCommand& options, const Context& context) {
   refuse_overwrite(context, options.file);
   refuse_overwrite("--learn", options.learn, options.file);
   const CsvTable table = load_csv(options.file);
-  if (is_kernel_table(table)) return report_kernels(table, context);
-  if (is_collective_table(table)) return report_collectives(table, context);
+  const bool kernels = is_kernel_table(table);
+  if (kernels || is_collective_table(table)) {
+    if (!options.of_steps.empty())
+      throw Error(options.of_steps + ": only a table of measured steps has this option",
+                  {options.file}, "leave it out");
+    return kernels ? report_kernels(table, context) : report_collectives(table, context);
+  }
   if (!is_training_table(table))
     throw Error("this is no table of measurements that is known", {table.file, 1, 0},
                 "a table of steps has the columns " + training_columns());
@@ -95,7 +101,9 @@ void add_validate(CLI::App& app, Context& context) {
       "  shardsim validate tests/validation/steps.csv\n"
       "  shardsim validate own.csv --no-fit --verbose\n"
       "  shardsim validate own.csv --scenario mine-1 > mine-1.yaml");
-  command->callback([options, &context] {
+  command->callback([options, command, &context] {
+    for (const char* option : {"--split", "--scenario", "--learn", "--no-fit", "--verbose", "-j"})
+      if (command->count(option) > 0) options->of_steps = option;
     context.run = [options, &context] { return validate(*options, context); };
   });
 }

@@ -16,6 +16,19 @@ constexpr size_t kFewestRows = 2;
 
 }  // namespace
 
+std::string only_gpu(const CsvTable& table, const std::set<std::string>& gpus,
+                     const CalibrateOptions& options, const std::string& reason) {
+  if (gpus.empty())
+    throw Error(options.gpu.empty() ? "no row of the table can be fitted"
+                                    : fmt::format("no row of {} can be fitted", options.gpu),
+                {table.file}, reason);
+  if (gpus.size() > 1)
+    throw Error(
+        fmt::format("the table has rows of {} GPUs: {}", gpus.size(), fmt::join(gpus, ", ")),
+        {table.file}, "name one of them with --gpu");
+  return *gpus.begin();
+}
+
 CalibrationFile calibrate_kernels(const CsvTable& table, const CalibrateOptions& options) {
   std::vector<KernelRow> rows;
   std::set<std::string> gpus;
@@ -31,18 +44,10 @@ CalibrationFile calibrate_kernels(const CsvTable& table, const CalibrateOptions&
     gpus.insert(row.gpu);
     rows.push_back(std::move(row));
   }
-  if (rows.empty())
-    throw Error(options.gpu.empty() ? "no row of the table can be used"
-                                    : fmt::format("no row of {} can be used", options.gpu),
-                {table.file}, reason);
-  if (gpus.size() > 1)
-    throw Error(
-        fmt::format("the table has rows of {} GPUs: {}", gpus.size(), fmt::join(gpus, ", ")),
-        {table.file}, "name one of them with --gpu");
+  const Gpu gpu = find_gpu(only_gpu(table, gpus, options, reason)).value();
   if (rows.size() < kFewestRows)
     throw Error("only one row can be used: constants need two and more",
                 {table.file, rows[0].line, 0}, reason);
-  const Gpu gpu = find_gpu(rows[0].gpu).value();
   KernelCalibration prior;
   if (options.split) {
     const auto best = options.split->best_tflops.find(gpu.name);

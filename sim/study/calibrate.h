@@ -4,6 +4,7 @@
 // Worked example: vidur's Llama-2-7b rows of an A40 become "a40-kernel", its vec .8501 of 696 GB/s.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,10 @@ struct CalibrateOptions {
   std::string date;
   std::optional<KernelSplit> split;
 };
+
+// The GPU of the rows that are left. Error where there is none, for `reason`, or where there are several.
+std::string only_gpu(const CsvTable& table, const std::set<std::string>& gpus,
+                     const CalibrateOptions& options, const std::string& reason);
 
 // Error where the table has no rows that can be used, a single one, or rows of several GPUs and none
 // was named.

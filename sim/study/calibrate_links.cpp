@@ -111,11 +111,6 @@ double error_pct(const Link& link, const Term& t) {
 
 }  // namespace
 
-bool is_nccl_table(const CsvTable& table) {
-  return table.column("system") && table.column("collective") && table.column("bytes") &&
-         table.column("gpus") && table.column("nodes");
-}
-
 CalibrationFile fit_links(const CsvTable& table, const std::string& system) {
   const LinkReader reader(table);
   std::set<std::string> systems;

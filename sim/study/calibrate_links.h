@@ -19,8 +19,6 @@ namespace shardsim {
 
 inline constexpr int64_t kLeastMessage = int64_t{32} << 20;
 
-bool is_nccl_table(const CsvTable& table);
-
 // system: empty: the only one of the table. The result has links and data alone.
 CalibrationFile fit_links(const CsvTable& table, const std::string& system);
 

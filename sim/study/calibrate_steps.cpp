@@ -69,19 +69,12 @@ CalibrationFile calibrate_steps(const CsvTable& table, const CalibrateOptions& o
     errors[row.group].push_back(row.fitted_pct());
     ++rows;
   }
-  if (gpus.empty())
-    throw Error(options.gpu.empty() ? "no row of the table can be fitted"
-                                    : fmt::format("no row of {} can be fitted", options.gpu),
-                {table.file}, hint_of(v));
-  if (gpus.size() > 1)
-    throw Error(
-        fmt::format("the table has rows of {} GPUs: {}", gpus.size(), fmt::join(gpus, ", ")),
-        {table.file}, "name one of them with --gpu");
+  const std::string gpu = only_gpu(table, gpus, options, gpus.empty() ? hint_of(v) : "");
   if (rows < 2)
     throw Error("only one row can be fitted: constants need two and more", {table.file},
                 hint_of(v));
   CalibrationFile file;
-  file.gpu = *gpus.begin();
+  file.gpu = gpu;
   const CalibrationFile* shipped = calibration_for(file.gpu);
   const Calibration before = calibration_of(find_gpu(file.gpu).value());
   Calibration c = shipped != nullptr ? *shipped->sustained : before;
