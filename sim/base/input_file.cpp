@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "sim/base/error.h"
+#include "sim/base/output_names.h"
 
 namespace shardsim {
 
@@ -33,6 +34,7 @@ InputFile::InputFile(std::string path) : path_(std::move(path)) {
     throw Error("this is a named pipe, not a file", {path_}, "give a file, or /dev/stdin");
   if (type == file_type::block || type == file_type::socket)
     throw Error("this is a device or a socket, not a file", {path_});
+  refuse_named_output(path_);
   descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor_ < 0) fail_read(path_, errno);
 }

@@ -12,7 +12,8 @@ namespace shardsim {
 
 class InputFile {
  public:
-  // Error where there is no such file, it is a directory, or it cannot be read.
+  // Error where there is no such file, it is a directory, it cannot be read, or an option names it to be
+  // written (sim/base/output_names.h).
   explicit InputFile(std::string path);
   ~InputFile();
   InputFile(const InputFile&) = delete;

@@ -80,13 +80,11 @@ std::string calibrated_from_ops(const CalibrateCommand& command, const Calibrate
       calibrate_ops(scenario, simulate(scenario), log,
                     std::filesystem::path(command.from).filename().string(), options);
   const std::string said = ops_calibration_table(c);
-  fmt::print(stderr, "{}", said);
+  note("{}", said);
   return calibration_yaml(c.file, said);
 }
 
 int calibrate(const CalibrateCommand& command, const Context& context) {
-  refuse_overwrite(context, command.table);
-  refuse_overwrite(context, command.from);
   CalibrateOptions options;
   options.date = command.date.empty() ? today() : command.date;
   if (!is_date(options.date))

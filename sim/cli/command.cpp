@@ -12,6 +12,7 @@
 
 #include "sim/base/error.h"
 #include "sim/base/escape.h"
+#include "sim/base/output_names.h"
 
 namespace shardsim {
 namespace {
@@ -58,6 +59,7 @@ void add_file_to_write(CLI::App& command, const std::string& option, std::string
               throw CLI::ValidationError(option.substr(0, option.find(',')),
                                          "expected a file's name, got ''");
             require_writable(given);
+            name_output(option.substr(0, option.find(',')), given);
             path = given;
           },
           description)
@@ -123,11 +125,7 @@ void refuse_overwrite(const Context& context, const std::string& input) {
 
 void refuse_overwrite(const std::string& option, const std::string& output,
                       const std::string& input) {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  if (output.empty() || input.empty()) return;
-  if (fs::equivalent(output, input, error) ||
-      fs::weakly_canonical(output, error) == fs::weakly_canonical(input, error))
+  if (!output.empty() && !input.empty() && same_file(output, input))
     throw Error(option + " is the input itself, which would be lost", {output},
                 "give another file");
 }

@@ -17,10 +17,14 @@
 //   }
 #pragma once
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
+#include <cstdio>
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "sim/cli/interrupt.h"
 
@@ -48,6 +52,13 @@ void add_output_options(CLI::App& command, Context& context);
 // read, before any work is done: Error.
 void add_file_to_write(CLI::App& command, const std::string& option, std::string& path,
                        const std::string& description);
+
+// To stderr; one that is closed or full does not end the command.
+template <class... Args>
+void note(fmt::format_string<Args...> format, Args&&... args) {
+  const std::string text = fmt::format(format, std::forward<Args>(args)...);
+  std::fwrite(text.data(), 1, text.size(), stderr);
+}
 
 // The result of a command, to stdout or to the file of -o. The file appears whole or not at all: it
 // is written under another name and renamed.

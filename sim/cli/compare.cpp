@@ -22,8 +22,6 @@ struct CompareOptions {
 int run(const CompareOptions& options, const Context& context) {
   if (options.max_error && std::isnan(*options.max_error))
     throw Error("--max-error: expected a percentage from 0, got nan");
-  refuse_overwrite(context, options.predicted);
-  refuse_overwrite(context, options.measured);
   OpLog predicted = load_or_simulate_ops(options.predicted);
   const OpComparison c = compare_ops(std::move(predicted), load_or_simulate_ops(options.measured));
   const std::optional<double> error = c.step_error_pct();
@@ -36,8 +34,7 @@ int run(const CompareOptions& options, const Context& context) {
     case Format::csv: write_output(context, op_comparison_csv(c)); break;
   }
   if (!options.max_error || std::abs(*error) <= *options.max_error) return kOk;
-  fmt::print(stderr, "the predicted step is {:+.1f} % off, more than {} %\n", *error,
-             *options.max_error);
+  note("the predicted step is {:+.1f} % off, more than {} %\n", *error, *options.max_error);
   return kCheckFailed;
 }
 

@@ -64,7 +64,6 @@ std::vector<MeasuredStep> steps_of_table(const DiagnoseCommand& options) {
 }
 
 int diagnose(const DiagnoseCommand& options, const Context& context) {
-  refuse_overwrite(context, options.input);
   if (context.format == Format::csv) throw Error("--format: diagnose writes table or json");
   std::vector<MeasuredStep> steps;
   if (is_table(options.input)) {

@@ -14,8 +14,6 @@ struct DiffOptions {
 };
 
 int run(const DiffOptions& options, const Context& context) {
-  refuse_overwrite(context, options.a);
-  refuse_overwrite(context, options.b);
   const Scenario a = load_scenario(options.a), b = load_scenario(options.b);
   const Diff d =
       compare({options.a, &a, settings_in(options.a)}, {options.b, &b, settings_in(options.b)});

@@ -281,7 +281,6 @@ int64_t tensors(const Model& model) {
 }
 
 int explain(const std::string& path, const Context& context) {
-  refuse_overwrite(context, path);
   // Counted is a steady step: the first ones make the optimizer's state, rebuild DDP's buckets and
   // compare stage 3's trace.
   const Scenario loaded = load_scenario(path);

@@ -17,7 +17,6 @@ struct FitCommand {
 };
 
 int fit(FitCommand command, const Context& context) {
-  refuse_overwrite(context, command.scenario);
   command.options.threads = threads_or_all(command.threads);
   const CapacityReport report = capacity(command.scenario, command.options);
   switch (context.format) {

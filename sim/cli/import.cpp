@@ -16,13 +16,12 @@ struct KinetoCommand {
 };
 
 int import(const KinetoCommand& command, const Context& context) {
-  refuse_overwrite(context, command.trace);
   std::error_code error;
   if (std::filesystem::is_directory(command.trace, error))
     for (const auto& trace : std::filesystem::directory_iterator(command.trace, error))
       refuse_overwrite(context, trace.path().string());
   const OpLog log = import_kineto(command.trace, {command.rank, command.step});
-  for (const std::string& w : log.warnings) fmt::print(stderr, "note: {}\n", w);
+  for (const std::string& w : log.warnings) note("note: {}\n", w);
   write_output(context, op_log_json(log));
   return kOk;
 }

@@ -16,7 +16,6 @@ struct InitCommand {
 
 int init(InitCommand command, const Context& context) {
   std::error_code error;
-  refuse_overwrite(context, command.request.model);
   if (!command.force && !context.output.empty() &&
       std::filesystem::is_regular_file(context.output, error))
     throw Error("is there already", {context.output}, "--force writes over it");

@@ -19,8 +19,6 @@ struct LayoutOptions {
 };
 
 int layout(LayoutOptions o, const Context& context) {
-  refuse_overwrite(context, o.scenario);
-  refuse_overwrite("--svg", o.svg, o.scenario);
   if (!o.rank.empty()) {
     const Parsed<int64_t> rank = parse_whole(o.rank);
     if (!rank.ok())

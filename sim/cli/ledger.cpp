@@ -149,7 +149,6 @@ int ledger(const LedgerOptions& o, const Context& context) {
   if (o.direct())
     throw Error("a scenario says its own parameters, ranks and types", {o.scenario},
                 "give a scenario, or --params, --ranks and so on");
-  refuse_overwrite(context, o.scenario);
   const Ledger l = scenario_ledger(load_scenario(o.scenario));
   switch (context.format) {
     case Format::table: write_output(context, ledger_table(l)); break;

@@ -3,6 +3,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <csignal>
+#include <filesystem>
+#include <system_error>
+
 #include <cstdio>
 #include <new>
 #include <vector>
@@ -103,6 +107,8 @@ int run(int argc, char** argv) {
 }  // namespace shardsim
 
 int main(int argc, char** argv) {
+  // A file that may grow no more is an error of the write.
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
     return shardsim::run(argc, argv);
   } catch (const shardsim::Error& e) {
@@ -113,5 +119,9 @@ int main(int argc, char** argv) {
     return 70;
   } catch (const std::bad_alloc&) {
     return shardsim::report(shardsim::Error("there is not enough memory for this"));
+  } catch (const std::filesystem::filesystem_error& e) {
+    return shardsim::report(shardsim::Error(e.code().message(), {e.path1().string()}));
+  } catch (const std::system_error& e) {
+    return shardsim::report(shardsim::Error(e.what()));
   }
 }

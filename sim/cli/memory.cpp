@@ -178,7 +178,6 @@ std::string json_of(const Replayed& r) {
 }
 
 int run(const Options& options, const Context& context) {
-  refuse_overwrite(context, options.trace);
   const Replayed r = replay(options);
   switch (context.format) {
     case Format::table: write_output(context, text_of(r)); break;

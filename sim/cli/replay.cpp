@@ -123,11 +123,11 @@ ReplayRun as_process(ReplayRun run, MpiProcess& process, const HostOptions& host
 
 int report(const ReplayRun& run, const std::string& ops, const Context& context) {
   const std::optional<TimedSteps> steps = timed_steps(run);
-  fmt::print(stderr, "{}", failure_text(run));
+  note("{}", failure_text(run));
   const std::optional<OpLog> log = replay_log(run, steps);
   if (!ops.empty() && log && run.first_rank == 0) write_file(context, ops, op_log_json(*log));
   if (!ops.empty() && !log)
-    fmt::print(stderr, "{} is not written: no launch of rank {} ended\n", ops, run.first_rank);
+    note("{} is not written: no launch of rank {} ended\n", ops, run.first_rank);
   if (run.first_rank == 0) {
     if (context.format == Format::json)
       write_output(context, log ? op_log_json(*log) : "null\n");
@@ -160,9 +160,6 @@ std::string left_out_of(const Scenario& scenario, const Simulation& s) {
 
 std::unique_ptr<Prepared> prepare(const ReplayOptions& options, const Context& context) {
   check(options);
-  refuse_overwrite(context, options.scenario);
-  refuse_overwrite("--ops", options.ops, options.scenario);
-  refuse_overwrite(context, options.ops);
   Scenario scenario = load_scenario(options.scenario);
   auto p = std::make_unique<Prepared>();
   p->host = host_options(options, scenario, context);
@@ -188,9 +185,7 @@ std::unique_ptr<Prepared> prepare(const ReplayOptions& options, const Context& c
   return p;
 }
 
-void say_start(const Prepared& p) {
-  fmt::print(stderr, "playing {} steps on {} ranks\n", p.steps, p.world);
-}
+void say_start(const Prepared& p) { note("playing {} steps on {} ranks\n", p.steps, p.world); }
 
 // The ranks of a job make the same mistake together: rank 0 says it for all that say the same.
 int replay_under_mpi(const ReplayOptions& options, const Context& context) {
@@ -208,8 +203,7 @@ int replay_under_mpi(const ReplayOptions& options, const Context& context) {
     mistake = e;
   }
   const std::vector<std::string> all = process->exchange(mistake ? mistake->text() : "");
-  if (mistake && (process->rank() == 0 || all[0] != mistake->text()))
-    fmt::print(stderr, "{}\n", mistake->text());
+  if (mistake && (process->rank() == 0 || all[0] != mistake->text())) note("{}\n", mistake->text());
   // A launcher ends the others as soon as one has left with an error: not before it is said.
   if (std::any_of(all.begin(), all.end(), [](const std::string& e) { return !e.empty(); })) {
     process->exchange("");
@@ -243,7 +237,7 @@ int replay_on_gpu(const ReplayOptions& options, const Context& context) try {
   if (!run) return context.interrupt->requested() ? kInterrupted : kCheckFailed;
   return report(*run, options.ops, context);
 } catch (const NoDevice& e) {
-  fmt::print(stderr, "{}\n", e.text());
+  note("{}\n", e.text());
   return kNoDevice;
 }
 

@@ -12,6 +12,7 @@
 #include "backends/replay/meeting.h"
 #include "backends/replay/proof.h"
 #include "sim/base/error.h"
+#include "sim/cli/command.h"
 #include "sim/study/simulate.h"
 
 namespace shardsim {
@@ -93,7 +94,7 @@ std::optional<ReplayRun> replay_on_cuda(ReplayRun run, const Scenario& scenario,
     prove_together(*meeting, played, run.world);
     const std::unique_ptr<Device> device = cuda_device(*meeting, cuda);
     play.memory.total = device->total_memory();
-    if (place.rank == 0) fmt::print(stderr, "playing on {}\n", run.where);
+    if (place.rank == 0) note("playing on {}\n", run.where);
     run.ranks.push_back(shardsim::play(played, *device, play));
     if (!failed(run))
       ask_others(run, [&](const std::string& mine) { return meeting->all_gather(mine); });
@@ -102,7 +103,7 @@ std::optional<ReplayRun> replay_on_cuda(ReplayRun run, const Scenario& scenario,
       run.ranks.front().failure = Failure{e.why(), e.what()};
       return run;
     }
-    fmt::print(stderr, "rank {}: {}\n", place.rank, e.what());
+    note("rank {}: {}\n", place.rank, e.what());
     return std::nullopt;
   }
   return run;

@@ -148,12 +148,6 @@ void check(const RunOptions& options, const Scenario& scenario) {
 }
 
 int run(const RunOptions& options, const Context& context) {
-  refuse_overwrite(context, options.scenario);
-  refuse_overwrite("--trace", options.trace, options.scenario);
-  refuse_overwrite("--html", options.html, options.scenario);
-  refuse_overwrite("--graph", options.graph, options.scenario);
-  refuse_overwrite("--snapshot", options.snapshot, options.scenario);
-  refuse_overwrite("--ops", options.ops, options.scenario);
   Scenario scenario = load_scenario(options.scenario);
   if (options.tokens)
     scenario.training.token_budget = token_budget_of(*options.tokens, scenario.model);
@@ -165,8 +159,8 @@ int run(const RunOptions& options, const Context& context) {
   if (std::string note = offload_note(scenario, report); !note.empty())
     report.notes.push_back(std::move(note));
   if (!s.steady && !s.trace.out_of_memory)
-    fmt::print(stderr, "note: {}: {} did not reach a steady state; options.max_steps plays more\n",
-               scenario.name, s.steps == 1 ? "1 step" : fmt::format("{} steps", s.steps));
+    note("note: {}: {} did not reach a steady state; options.max_steps plays more\n", scenario.name,
+         s.steps == 1 ? "1 step" : fmt::format("{} steps", s.steps));
   if (!options.trace.empty())
     write_file(context, options.trace, trace_text(options, scenario, s, report));
   if (!options.html.empty()) write_file(context, options.html, page_text(scenario, s, report));

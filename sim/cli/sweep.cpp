@@ -36,12 +36,11 @@ class ProgressLine {
     const double s = std::chrono::duration<double>(last_ - began_).count();
     const double rate = s > 0 ? static_cast<double>(done - found) / s : 0;
     const double left = rate > 0 ? static_cast<double>(all - done) / rate : 0;
-    fmt::print(stderr, "\r{}/{} points, {:.0f} a second, {:.0f} s left\033[K", done, all, rate,
-               left);
+    note("\r{}/{} points, {:.0f} a second, {:.0f} s left\033[K", done, all, rate, left);
     written_ = true;
   }
   void end() const {
-    if (written_) fmt::print(stderr, "\r\033[K");
+    if (written_) note("\r\033[K");
   }
 
  private:
@@ -135,10 +134,10 @@ int run(const SweepCommand& command, const Context& context) {
     result = sweep(study, store, options);
   }
   line.end();
-  fmt::print(stderr, "{}: {} points, {} played, {} found in the store or alike, {} failed\n", path,
-             result.points, result.played, result.found, result.failed);
+  note("{}: {} points, {} played, {} found in the store or alike, {} failed\n", path, result.points,
+       result.played, result.found, result.failed);
   if (!result.whole) {
-    fmt::print(stderr, "interrupted: the same command goes on where this one was\n");
+    note("interrupted: the same command goes on where this one was\n");
     return kInterrupted;
   }
   write(SweepStore::read(path), question, command, context);

@@ -45,8 +45,6 @@ std::string scenario_of(const CsvTable& table, const std::string& id) {
 }
 
 int validate(const ValidateCommand& options, const Context& context) {
-  refuse_overwrite(context, options.file);
-  refuse_overwrite("--learn", options.learn, options.file);
   const CsvTable table = load_csv(options.file);
   const bool kernels = is_kernel_table(table);
   if (kernels || is_collective_table(table)) {
@@ -73,7 +71,7 @@ int validate(const ValidateCommand& options, const Context& context) {
   const bool played = std::any_of(v.rows.begin(), v.rows.end(),
                                   [](const ValidatedRow& r) { return r.left_out.empty(); });
   if (played || v.rows.empty()) return kOk;
-  fmt::print(stderr, "error: no row of {} can be simulated; the table says why\n", options.file);
+  note("error: no row of {} can be simulated; the table says why\n", options.file);
   return kCheckFailed;
 }
 

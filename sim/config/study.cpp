@@ -134,17 +134,26 @@ class AxisReader {
     const double multiply = times ? times->decimal(1.000001, 1e6) : 1;
     if (times && from <= 0) map.at("from").fail_expected("more than 0, since the range multiplies");
     // Each number is made from its place, so that steps like 0.1 do not add up to something else.
+    const double beyond = to + (times ? to * 1e-9 : add * 1e-6);
+    double last = from;
     for (int64_t i = 0; i <= kMostPlaces; ++i) {
       const auto n = static_cast<double>(i);
       const double x = times ? from * std::pow(multiply, n) : from + add * n;
-      if (x > to * (1 + 1e-12)) break;
+      if (x > beyond) break;
+      last = x;
       const double rounded = std::round(x);
-      const bool whole = std::abs(x - rounded) < 1e-9 * std::max(1.0, std::abs(x));
+      const bool whole = std::abs(x - rounded) <= 1e-12 * std::abs(x);
       const std::string text =
           whole ? fmt::format("{}", static_cast<int64_t>(rounded)) : fmt::format("{:.12g}", x);
       numbers_.push_back(std::make_shared<const Document>(number(text, map.value().place())));
       axis.places.push_back({text, {{path, numbers_.back().get(), numbers_.back()->root()}}});
     }
+    if (last < to - (times ? to * 1e-9 : add * 1e-6) && axis.places.size() <= kMostPlaces)
+      map.at("to").fail(
+          fmt::format("the range does not meet its end: its last value before {:.12g} is "
+                      "{:.12g}",
+                      to, last),
+          "both ends of a range are in it");
   }
 
   static Document number(const std::string& text, const Place& place) {

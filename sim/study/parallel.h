@@ -27,7 +27,10 @@ void parallel_for(size_t n, int threads, F&& f) {
     }
   };
   std::vector<std::thread> others;
-  for (int t = 1; t < threads && static_cast<size_t>(t) < n; ++t) others.emplace_back(run);
+  try {
+    for (int t = 1; t < threads && static_cast<size_t>(t) < n; ++t) others.emplace_back(run);
+  } catch (const std::exception&) {  // no more threads can be made: those there are do the work
+  }
   run();
   for (std::thread& t : others) t.join();
   if (failure) std::rethrow_exception(failure);

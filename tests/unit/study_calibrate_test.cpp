@@ -183,16 +183,16 @@ TEST(CalibrateKernels, Mistakes) {
     });
   };
   const std::string add = "membound,H100-80GB-SXM,bf16,,,,residual add 4096x8192,62,,,s,\n";
-  EXPECT_EQ(fit(""), "no row of the table can be used");
-  EXPECT_EQ(fit("gemm,TPU,bf16,1,1,1,,1,,,s,\n"), "no row of the table can be used");
-  EXPECT_EQ(fit(add), "only one row can be used: constants need two and more");
+  EXPECT_EQ(fit(""), "no row of the table can be fitted");
+  EXPECT_EQ(fit("gemm,TPU,bf16,1,1,1,,1,,,s,\n"), "no row of the table can be fitted");
+  EXPECT_EQ(fit(add), "only one row can be fitted: constants need two and more");
   EXPECT_EQ(fit(add + "gemm,A40,bf16,512,512,512,,9,,,s,\n"),
             "the table has rows of 2 GPUs: a40, h100-sxm5-80gb");
   EXPECT_EQ(fit(add + "gemm,A40,bf16,512,512,512,,nan,,,s,\n"),
             "time_us: expected a number, got 'nan'");
   EXPECT_EQ(fit(add + "gemm,A40,bf16,0,512,512,,9,,,s,\n"),
             "M: expected a whole number from 1 to 1e9, got '0'");
-  EXPECT_EQ(fit(add, "a40"), "no row of a40 can be used");
+  EXPECT_EQ(fit(add, "a40"), "no row of a40 can be fitted");
   EXPECT_EQ(message([] { kernel_rows(parse_csv("kind,gpu,colour\n", "k.csv")); }),
             "unknown column 'colour'");
 }
