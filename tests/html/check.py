@@ -183,6 +183,7 @@ def sweep_page(b, study, base_folder):
     check("the tooltip names the point", b.eval("tip.textContent").startswith(f"Point {answer['pareto'][0]}"))
     b.click(x + px, y + py)
     equal("a click opens it", b.eval("location.hash"), f"#point={answer['pareto'][0]}")
+    b.eval("document.querySelector('#point button').click()")
     for select, key in (("x", "tokens-per-s"), ("y", "mfu"), ("objective", "peak-memory"), ("by", "1")):
         b.eval(f"(s => {{ s.value = '{key}'; s.dispatchEvent(new Event('change')); }})(document.getElementById('{select}'))")
     for log in ("x-log", "y-log", "front-only"):
@@ -281,7 +282,7 @@ def main():
             equal("many: points", b.eval("shown.length"), 10_000)
         finally:
             b.close()
-    print(f"html: {checks} checks, {bad} failed")
+    print(f"pages: {checks} checks, {bad} failed")
     return 1 if bad else 0
 
 

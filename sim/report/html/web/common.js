@@ -1,4 +1,5 @@
 // What all pages use: elements, figures as text, tables, the tooltip, the theme.
+
 const byId = (id) => document.getElementById(id);
 const data = JSON.parse(byId("data").textContent);
 

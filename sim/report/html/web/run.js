@@ -1,4 +1,5 @@
 // Puts the page of a run together.
+
 function legends() {
   const used = new Set();
   for (const lane of lanes) {
@@ -34,7 +35,7 @@ start(async () => {
   summary();
   memoryTables();
   collectiveTable();
-  packed = await read_packed();
+  packed = await readPacked();
   let lo = Infinity, hi = -Infinity;
   for (const s of packed.streams)
     if (s.n) {
@@ -56,10 +57,9 @@ start(async () => {
   windowButtons();
   home();
   legends();
-  byId("timeline-lead").textContent =
-      (steady ? "What each stream runs, from the start of the steady step." :
-                "What each stream ran.") +
-      " Memory is drawn where the compute stream is in the program, or on request when the host asks for it, which may be steps ahead.";
+  byId("timeline-lead").textContent = steady ?
+      "What each stream runs, from the start of the steady step." :
+      "What each stream ran.";
   for (const clock of ["device", "host"])
     byId("clock-" + clock).addEventListener("click", () => setClock(clock));
   setClock("device");

@@ -1,10 +1,11 @@
 // The page of a run. Times are whole nanoseconds from the start of the run.
+
 const report = data.report, facts = data.facts, memoryFacts = report.memory;
 const steps = data.steps, steady = steps.length ? steps[steps.length - 1] : null;
 const failed = memoryFacts.oom_message !== null && steps.length === 0;
 
 // Columns in the order in which page_run.cpp writes them.
-async function read_packed() {
+async function readPacked() {
   const text = atob(byId("packed").textContent), packed = new Uint8Array(text.length);
   for (let i = 0; i < text.length; ++i) packed[i] = text.charCodeAt(i);
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));

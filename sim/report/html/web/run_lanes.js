@@ -1,4 +1,5 @@
 // The timeline: a lane for each stream, exposed intervals and the host.
+
 let packed, lanes = [], view, bounds, chosen = null, highlight = 0, hover = null;
 const zero = () => steady ? steady[0] : 0;
 

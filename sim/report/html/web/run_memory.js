@@ -1,4 +1,5 @@
 // Memory over time by category.
+
 // From the bottom: what stays, then what comes and goes.
 const STACK = [
   "parameters", "buffers", "optimizer_state", "gradients", "unsharded_parameters",

@@ -1,4 +1,5 @@
 // What is shown of the run, and what the pointer is on.
+
 function show(from, to) {
   const least = 20, most = bounds[1] - bounds[0];
   let length = Math.min(most, Math.max(least, to - from));

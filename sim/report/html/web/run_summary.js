@@ -1,4 +1,5 @@
 // The figures above the charts, and what they rest on below them.
+
 function summary() {
   const c = report.cluster;
   byId("name").textContent = report.name;

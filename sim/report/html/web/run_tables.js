@@ -1,4 +1,5 @@
 // The tables below the charts.
+
 function exposedTable() {
   const list = steady ? packed.exposed[packed.exposed.length - 1] : [];
   byId("exposed-section").hidden = list.length === 0;

@@ -1,4 +1,5 @@
 // Puts the page of a sweep together.
+
 let syncChips = () => {};
 function update() {
   choose();

@@ -1,4 +1,5 @@
 // The page of a sweep. A row has the figures of one scenario, which several points may share.
+
 const rows = data.rows, points = data.points, N = points.number.length;
 const column = (key) => (r) => rows[key][r];
 // better: -1 less is better, 1 more is, 0 neither.

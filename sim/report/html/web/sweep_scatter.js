@@ -1,4 +1,5 @@
 // The scatter of two figures.
+
 const HUES =
     ["gemm", "scatter", "gather", "allreduce", "attention", "exposed", "broadcast", "copy"];
 const RAMP = {

@@ -1,6 +1,7 @@
 // A point, its figures and its scenario.
-// The settings of a point over the base, by the rule of config/overlay.h. Of each line of the text is kept
-// whether the point set it.
+
+// The settings of a point over the base, by the rule of config/overlay.h. Of each line of the text
+// is kept whether the point set it.
 function scenarioOf(p) {
   const parts = data.scenarios;
   if (!parts) return null;
@@ -30,7 +31,6 @@ function scenarioOf(p) {
   const lines = [];
   const key = (k) => /^[A-Za-z_][\w.-]*$/.test(k) ? k : JSON.stringify(k);
   const scalar = (v) => v === null ? "~" : typeof v === "string" ? v : JSON.stringify(v.q);
-  const isScalar = (v) => v === null || typeof v === "string" || "q" in v;
   const plain = (v) =>
       Array.isArray(v) ? v.every(plain) : typeof v === "string" && /^[\w.+-]+$/.test(v);
   const flow = (v) => Array.isArray(v) ? "[" + v.map(flow).join(", ") + "]" : v;
@@ -59,6 +59,16 @@ function scenarioOf(p) {
   return lines;
 }
 
+// Where a page may not write to the clipboard, the text is selected instead.
+async function copyScenario(text, button) {
+  try {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+  } catch {
+    getSelection().selectAllChildren(byId("scenario"));
+  }
+}
+
 function openPoint(p, scroll) {
   state.open = p;
   const n = points.number[p], r = points.row[p], lines = scenarioOf(p);
@@ -74,15 +84,7 @@ function openPoint(p, scroll) {
     const file = `${data.name.replace(/[^\w.-]+/g, "-")}-point-${n}.yaml`;
     right.append(
         el("div", {class: "bar"}, el("h3", {}, "Scenario"), el("span", {class: "gap"}),
-           el("button", {
-             type: "button",
-             onclick: (e) => {
-               navigator.clipboard.writeText(text).then(() => {
-                 e.target.textContent = "Copied";
-               }, () => getSelection().selectAllChildren(byId("scenario")));
-             }
-           },
-              "Copy"),
+           el("button", {type: "button", onclick: (e) => copyScenario(text, e.target)}, "Copy"),
            el("a",
               {download: file, href: "data:text/yaml;charset=utf-8," + encodeURIComponent(text)},
               "Download " + file)),
@@ -92,8 +94,8 @@ function openPoint(p, scroll) {
     right.append(
         el("h3", {}, "Scenario"),
         el("p", {class: "soft"},
-           "This store was written before stores kept what scenarios are made from; the study and its number give it: point " +
-               n + "."));
+           "This store was written before stores kept what scenarios are made from: " +
+               `its study has it, as point ${n}.`));
   }
   byId("point").replaceChildren(el("div", {}, el("h3", {}, "Figures"), facts), right);
   if (location.hash !== "#point=" + n) history.replaceState(null, "", "#point=" + n);

@@ -1,4 +1,5 @@
 // Filters, tables, what each axis does.
+
 function filters() {
   const chip = (text, pressed, click) => {
     const b = el("button", {type: "button", "aria-pressed": String(pressed()), title: text}, text);
