@@ -22,7 +22,7 @@ constexpr Bytes kContext = 500 * kMiB;
 constexpr const char* kNoSize = "a size that is no whole number from 0 to 1 PiB";
 constexpr Bytes kLargest = 1024 * 1024 * kGiB;
 constexpr int64_t kLargestTrace = int64_t{4} << 30;  // bytes of the file
-constexpr Bytes kEndless = int64_t{1} << 61;  // sums stop here
+constexpr Bytes kEndless = int64_t{1} << 61;         // sums stop here
 
 std::optional<TraceAction> action_of(std::string_view name) {
   static const std::map<std::string_view, TraceAction> actions = {
