@@ -56,11 +56,19 @@ TEST(Study, Ranges) {
   const Study s = study(
       "axes:\n"
       "  cluster.nodes: {from: 1, to: 8, times: 2}\n"
-      "  training.micro_batch: {from: 1, to: 6, step: 2}\n"
+      "  training.micro_batch: {from: 1, to: 5, step: 2}\n"
       "  cost.scale_tax: {from: 0, to: 0.3, step: 0.1}\n");
   EXPECT_EQ(labels(s.axes()[0]), (std::vector<std::string>{"1", "2", "4", "8"}));
   EXPECT_EQ(labels(s.axes()[1]), (std::vector<std::string>{"1", "3", "5"}));
   EXPECT_EQ(labels(s.axes()[2]), (std::vector<std::string>{"0", "0.1", "0.2", "0.3"}));
+  // Not rounded, whatever their size; negative ends are met too.
+  const Study small = study(
+      "axes:\n"
+      "  cost.jitter.rank_sigma: {from: 9e-10, to: 9e-8, times: 10}\n"
+      "  training.mesh.shard: {from: -5, to: -1, step: 4}\n");
+  EXPECT_EQ(labels(small.axes()[0]), (std::vector<std::string>{"9e-10", "9e-09", "9e-08"}));
+  EXPECT_EQ(labels(small.axes()[1]), (std::vector<std::string>{"-5", "-1"}));
+  EXPECT_THROW(study("axes:\n  training.micro_batch: {from: 1, to: 6, step: 2}\n"), Error);
 }
 
 TEST(Study, KeysThatMoveTogether) {

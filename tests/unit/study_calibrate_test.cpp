@@ -185,7 +185,7 @@ TEST(CalibrateKernels, Mistakes) {
   const std::string add = "membound,H100-80GB-SXM,bf16,,,,residual add 4096x8192,62,,,s,\n";
   EXPECT_EQ(fit(""), "no row of the table can be fitted");
   EXPECT_EQ(fit("gemm,TPU,bf16,1,1,1,,1,,,s,\n"), "no row of the table can be fitted");
-  EXPECT_EQ(fit(add), "only one row can be fitted: constants need two and more");
+  EXPECT_EQ(fit(add), "only one row can be used: constants need two and more");
   EXPECT_EQ(fit(add + "gemm,A40,bf16,512,512,512,,9,,,s,\n"),
             "the table has rows of 2 GPUs: a40, h100-sxm5-80gb");
   EXPECT_EQ(fit(add + "gemm,A40,bf16,512,512,512,,nan,,,s,\n"),
