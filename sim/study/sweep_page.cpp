@@ -1,5 +1,7 @@
 #include "sim/study/sweep_page.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -27,6 +29,10 @@ class SweepPage {
     json_["question"] = sweep_.question;
     json_["objective"] = name_of(question_.objective);
     json_["fits"] = question_.require.fits;
+    json_["require"] = Json::array();
+    for (const Bound& b : question_.require.bounds)
+      json_["require"].push_back(
+          fmt::format("{} {} {}", b.figure, b.at_most ? "at most" : "at least", b.text));
     scenarios();
     points(most_points);
     return html_page("sweep", sweep_.name + " - shardsim sweep",
@@ -105,9 +111,10 @@ class SweepPage {
   void figures(const std::vector<const SweepRow*>& rows) {
     Json out, errors = Json::array();
     std::map<std::string, int64_t> error_of;
-    for (const char* key : {"step_time_s", "tokens_per_s", "tokens_per_s_per_gpu", "mfu",
-                            "exposed_comm_s", "overlap_fraction", "peak_bytes", "headroom_bytes",
-                            "fits", "gpus", "params", "cost", "error"})
+    for (const char* key :
+         {"step_time_s", "tokens_per_s", "tokens_per_s_per_gpu", "mfu", "exposed_comm_s",
+          "overlap_fraction", "peak_bytes", "headroom_bytes", "fits", "gpus", "params", "cost",
+          "budget_hours", "budget_gpu_hours", "budget_cost", "excluded", "error"})
       out[key] = Json::array();
     for (const SweepRow* r : rows) {
       const bool any = r->error.empty(), ended = any && r->step_time_s > 0;
@@ -125,7 +132,14 @@ class SweepPage {
       add("fits", any, r->fits ? 1 : 0);
       add("gpus", any, r->gpus);
       add("params", any, r->params);
-      add("cost", ended && r->cost.has_value(), r->cost.value_or(0));
+      const auto add_known = [&](const char* key, const std::optional<double>& value) {
+        add(key, ended && value.has_value(), value.value_or(0));
+      };
+      add_known("cost", r->cost);
+      add_known("budget_hours", r->budget_hours);
+      add_known("budget_gpu_hours", r->budget_gpu_hours);
+      add_known("budget_cost", r->budget_cost);
+      add("excluded", any, why_excluded(question_.require, *r).empty() ? 0 : 1);
       int64_t error = -1;
       if (!any) {
         std::string text = r->error.substr(0, kLongestError);

@@ -69,6 +69,17 @@ TEST(SweepPage, PointsBeyondTheMostAreSaid) {
   EXPECT_EQ(data["points"]["number"][19], 19);
 }
 
+// Headroom rises by 1,234,567 bytes a point: 3 of 5 points have 2 MB.
+TEST(SweepPage, AnswersCountWhatTheStudyRequires) {
+  StoredSweep s = grid(5);
+  s.rows.at(s.points[4].key).budget_hours = 7.5;
+  const json data = data_of(
+      sweep_page(s, {Objective::step_time, {true, {{"headroom_bytes", false, 2e6, "2 MB"}}}}));
+  EXPECT_EQ(data["require"], json({"headroom_bytes at least 2 MB"}));
+  EXPECT_EQ(data["rows"]["excluded"], json({1, 1, 0, 0, 0}));
+  EXPECT_EQ(data["rows"]["budget_hours"], json({nullptr, nullptr, nullptr, nullptr, 7.5}));
+}
+
 TEST(SweepPage, SharedRowsErrorsAndWhatIsNotPlayed) {
   StoredSweep s = grid(3);
   s.points[1].key = s.points[0].key;

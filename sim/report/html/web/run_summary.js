@@ -1,5 +1,9 @@
 // The figures above the charts, and what they rest on below them.
 
+const tokenCount = (n) => n >= 1e12 ? `${+ (n / 1e12).toPrecision(4)}T` :
+    n >= 1e9 ? `${+ (n / 1e9).toPrecision(4)}B` :
+               grouped(n);
+
 function summary() {
   const c = report.cluster;
   byId("name").textContent = report.name;
@@ -41,6 +45,16 @@ function summary() {
       memoryFacts.oom ?
           figure("Headroom", bytes(memoryFacts.headroom_bytes), "out of memory", "bad") :
           figure("Headroom", bytes(memoryFacts.headroom_bytes), "fits", "good"));
+  const plan = report.planning;
+  if (plan)
+    tiles.push(
+        figure(
+            `Hours of ${tokenCount(plan.tokens)} tokens`, fixed(plan.hours, 1),
+            `${fixed(plan.days, 1)} days, ${grouped(plan.steps)} steps`),
+        figure(
+            "GPU-hours", grouped(plan.gpu_hours),
+            plan.cost === null ? "no price is stated" :
+                                 `${grouped(plan.cost)} at ${plan.price_per_gpu_hour} an hour`));
   byId("figures").replaceChildren(...tiles);
   if (memoryFacts.oom) {
     byId("verdict").hidden = false;

@@ -60,6 +60,21 @@ const FIGURES = [
     of: column("cost"),
     text: (n) => fixed(n, 2)
   },
+  {
+    key: "budget-hours",
+    name: "hours of the token budget",
+    better: -1,
+    of: column("budget_hours"),
+    text: (n) => fixed(n, 1)
+  },
+  {
+    key: "budget-gpu-hours",
+    name: "GPU-hours of it",
+    better: -1,
+    of: column("budget_gpu_hours"),
+    text: grouped
+  },
+  {key: "budget-cost", name: "its cost", better: -1, of: column("budget_cost"), text: grouped},
   {key: "gpus", name: "GPUs", better: -1, of: column("gpus"), text: grouped},
   {key: "params", name: "parameters", better: 0, of: column("params"), text: grouped},
 ].filter((f) => rows.error.some((_, r) => f.of(r) !== null && f.of(r) !== undefined));
@@ -67,6 +82,8 @@ const figureOf = (key) => FIGURES.find((f) => f.key === key) || FIGURES[0];
 const label = (p, a) => data.axes[a].labels[points.at[a][p]];
 const ended = (p) => rows.step_time_s[points.row[p]] !== null;
 const fits = (p) => rows.fits[points.row[p]] === 1;
+// What the study requires of a point for answers to count it.
+const counts = (p) => rows.excluded[points.row[p]] === 0;
 const numbered = new Map(points.number.map((n, p) => [n, p]));
 
 const state = {
@@ -78,7 +95,7 @@ const state = {
   objective: data.objective,
   frontOnly: false,
   most: 25,
-  fit: data.fits ? "fits" : "all",
+  fit: data.fits || data.require.length ? "counts" : "all",
   off: data.axes.map(() => new Set()),
   open: null,
   hover: null
@@ -92,8 +109,8 @@ function choose() {
   for (let p = 0; p < N; ++p) {
     const r = points.row[p];
     if (rows.error[r] >= 0) continue;
-    if (state.fit === "fits" && !fits(p)) continue;
-    if (state.fit === "not" && fits(p)) continue;
+    if (state.fit === "counts" && !counts(p)) continue;
+    if (state.fit === "not" && counts(p)) continue;
     if (state.off.some((set, a) => set.has(points.at[a][p]))) continue;
     shown.push(p);
   }

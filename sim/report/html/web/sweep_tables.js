@@ -12,11 +12,14 @@ function filters() {
     return b;
   };
   const chips = [];
-  const sets = [el("fieldset", {}, el("legend", {}, "Memory"), el("div", {class: "chips"}, [
-                     ["fits", "fits"], ["all", "all"], ["not", "does not fit"]
-                   ].map(([v, t]) => chip(t, () => state.fit === v, () => {
-                           state.fit = v;
-                         }))))];
+  const bound = data.require.length > 0;
+  const sets = [el(
+      "fieldset", {}, el("legend", {}, bound ? "Required" : "Memory"), el("div", {class: "chips"}, [
+        ["counts", bound ? "as required" : "fits"], ["all", "all"],
+        ["not", bound ? "not so" : "does not fit"]
+      ].map(([v, t]) => chip(t, () => state.fit === v, () => {
+              state.fit = v;
+            }))))];
   data.axes.forEach((axis, a) => {
     const off = state.off[a];
     // A first click on a value shows it alone; with all shown again, all are pressed.
@@ -170,6 +173,13 @@ function errorTable() {
 function summary() {
   byId("name").textContent = data.name;
   byId("what").textContent = data.question;
+  if (data.require.length) {
+    byId("required").hidden = false;
+    byId("required").textContent =
+        `Answers count what ${
+                [...(data.fits ? ["fits in memory"] : []), ...data.require].join(", ")}.`
+            .replaceAll("_", " ");
+  }
   let fitting = 0, large = 0, wrong = 0;
   for (let p = 0; p < N; ++p) {
     const r = points.row[p];
@@ -187,7 +197,7 @@ function summary() {
   let top = null;
   for (let p = 0; p < N; ++p) {
     const v = f.of(points.row[p]);
-    if (ended(p) && v !== null && (fits(p) || !data.fits) &&
+    if (ended(p) && v !== null && counts(p) &&
         (top === null || s * (v - f.of(points.row[top])) > 0))
       top = p;
   }
