@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "sim/base/error.h"
+#include "sim/study/sweep_spread.h"
 
 namespace shardsim {
 
@@ -168,6 +169,9 @@ std::vector<AxisEffect> sensitivity(const StoredSweep& sweep, const Question& q)
     }
     const double low = std::min(best, worst), high = std::max(best, worst);
     effect.spread = low > 0 ? high / low - 1 : 0;
+    const HeldSpread held = held_spread(sweep, q, a);
+    effect.held_median = held.median;
+    effect.held_most = held.most;
     out.push_back(std::move(effect));
   }
   std::stable_sort(out.begin(), out.end(),

@@ -50,6 +50,8 @@ struct AxisEffect {
   std::vector<PlaceEffect> places;  // in the study's order
   // How much worse the worst place's best is than the best place's, as a fraction.
   double spread = 0;
+  // The same with all other axes held (sweep_spread.h).
+  double held_median = 0, held_most = 0;
 };
 // Widest spread first.
 std::vector<AxisEffect> sensitivity(const StoredSweep& sweep, const Question& question);

@@ -8,6 +8,7 @@
 #include "sim/base/quantity.h"
 #include "sim/report/text.h"
 #include "sim/study/sweep_query.h"
+#include "sim/study/sweep_spread.h"
 
 namespace shardsim {
 
@@ -147,6 +148,10 @@ std::string sweep_table(const StoredSweep& sweep, const Question& q, size_t most
   out.add("");
   out.add("best by {}{}", name_of(q.objective), q.require.fits ? ", of what fits" : "");
   out.text(answers_table(sweep, best, most));
+  if (const TokensPerStep t = tokens_per_step(sweep, q);
+      q.objective == Objective::step_time && t.most > 1.001 * t.fewest)
+    out.add("  steps are of {} to {} tokens: --objective tokens-per-s-per-gpu compares rates",
+            grouped(std::llround(t.fewest)), grouped(std::llround(t.most)));
   out.add("");
   out.add("step time against peak memory: no other point is better in both");
   out.text(answers_table(sweep, pareto(sweep, q), most));
@@ -157,7 +162,10 @@ std::string sweep_table(const StoredSweep& sweep, const Question& q, size_t most
     for (size_t i = 0; i < e.places.size(); ++i) {
       const PlaceEffect& p = e.places[i];
       const bool any = p.points > 0;
-      rows.push_back({i == 0 ? fmt::format("{} ({:.1f} % apart)", e.axis, 100 * e.spread) : "",
+      rows.push_back({i == 0   ? fmt::format("{} ({:.1f} % apart)", e.axis, 100 * e.spread)
+                      : i == 1 ? fmt::format("  others held: {:.1f} %, at most {:.1f} %",
+                                             100 * e.held_median, 100 * e.held_most)
+                               : "",
                       p.label, grouped(p.points), any ? value_text(q.objective, p.best) : "-",
                       any ? value_text(q.objective, p.median) : "-"});
     }
@@ -227,7 +235,11 @@ std::string sweep_json(const StoredSweep& sweep, const Question& q) {
                         {"points", p.points},
                         {"best", p.points > 0 ? Json(p.best) : Json()},
                         {"median", p.points > 0 ? Json(p.median) : Json()}});
-    j["sensitivity"].push_back({{"axis", e.axis}, {"spread", e.spread}, {"places", places}});
+    j["sensitivity"].push_back({{"axis", e.axis},
+                                {"spread", e.spread},
+                                {"held_median", e.held_median},
+                                {"held_most", e.held_most},
+                                {"places", places}});
   }
   return j.dump(1) + "\n";
 }
