@@ -44,15 +44,8 @@ void add_init(CLI::App& app, Context& context) {
   command->add_option("--style", r.style,
                       "Whose defaults: torchtitan (default), accelerate, accelerate-fsdp1");
   command->add_flag("--force", options->force, "Writes over a file that is there");
-  command
-      ->add_option_function<std::string>(
-          "-o,--output",
-          [&context](const std::string& path) {
-            if (path.empty()) throw CLI::ValidationError("-o", "expected a file's name, got ''");
-            context.output = path;
-          },
-          "Write the scenario to this file (default: stdout)")
-      ->type_name("FILE");
+  add_file_to_write(*command, "-o,--output", context.output,
+                    "Write the scenario to this file (default: stdout)");
   command->footer(
       "Each key has a comment that says where its value is from. Examples:\n"
       "  shardsim init llama-3-8b --gpu h100-sxm5-80gb --nodes 2 -o llama.yaml\n"
