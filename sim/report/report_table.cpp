@@ -53,7 +53,8 @@ std::string main_interference(const StepReport& r) {
 void verdict(Lines& out, const MemoryReport& m) {
   const Category largest = m.largest();
   if (m.failure) {
-    out.add("  memory         OUT OF MEMORY, {} missing of {}; the largest part is {}, {}",
+    // The run ends with the first allocation that finds no room: more may be asked for behind it.
+    out.add("  memory         OUT OF MEMORY, at least {} missing of {}; the largest part is {}, {}",
             format_bytes(m.failure->missing), format_bytes(m.capacity), name_of(largest),
             format_bytes(m.by_category[static_cast<size_t>(largest)]));
     out.add("                 {}", m.failure->message);

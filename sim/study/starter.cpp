@@ -20,6 +20,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kSeqLen = 8192;
+constexpr int64_t kHidden70B =
+    8192;  // of Llama-3-70B; the next larger one has a config of its own too
 
 // Lines of YAML, each with its comment.
 class Text {
@@ -178,6 +180,7 @@ class Writer {
         c_(std::move(c)),
         world_(c_.gpus_per_node * r.nodes),
         torchtitan_(r.style == "torchtitan"),
+        large_(torchtitan_ && m_.architecture.hidden >= kHidden70B),
         fsdp1_(r.style == "accelerate-fsdp1"),
         bf16_(c_.gpu.bf16_tflops > 0) {}
 
@@ -189,6 +192,11 @@ class Writer {
     if (torchtitan_ && type != "llama" && type != "qwen3")
       t_.head(
           fmt::format("torchtitan has no {} models: this is its way with Llama's blocks.", type));
+    if (large_)
+      t_.head(
+          "torchtitan's llama3_70b and llama3_405b also split tensors over 8 GPUs, which is not "
+          "here.");
+    if (torchtitan_) t_.head("Its defaults are those of commit b5bcd76 (2026-08).");
     t_.head("Written by `shardsim init`; what other keys there are: scenarios/README.md.");
     t_.top("shardsim: 1", "");
     t_.top("name: " + yaml_text(m_.architecture.name + "-" + r_.style), "");
@@ -229,10 +237,10 @@ class Writer {
     const bool capped = m_.positions > 0 && m_.positions < kSeqLen;
     t_.key(fmt::format("seq_len: {}", capped ? m_.positions : kSeqLen),
            capped        ? m_.positions_of
-           : torchtitan_ ? "torchtitan's llama3_8b.py; 2048 where no config says so"
+           : torchtitan_ ? "torchtitan's llama3 configs"
                          : "your script's; tokens of one sequence");
     t_.key("micro_batch: 1", torchtitan_
-                                 ? "llama3_8b.py's local_batch_size; 8 where no config says so"
+                                 ? "llama3_8b's local_batch_size; torchtitan's own default is 8"
                                  : "your script's; sequences a GPU and pass");
     t_.key("grad_accum: 1",
            torchtitan_ ? "global_batch_size: -1" : "accelerate: gradient_accumulation_steps: 1");
@@ -294,9 +302,11 @@ class Writer {
   void rest() {
     if (!torchtitan_ && m_.architecture.family == Family::llama)
       t_.key("loss: {in_forward: true, labels: true}", "transformers: the model returns the loss");
-    if (torchtitan_)
+    if (large_)
+      t_.key("activation_checkpointing: {mode: full}", "llama3_70b, llama3_405b: FullAC");
+    else if (torchtitan_)
       t_.key("activation_checkpointing: {mode: selective_op}",
-             "llama3_8b.py: mode selective, option op");
+             "llama3_8b: mode selective, option op");
     else
       t_.key("activation_checkpointing: {mode: none}", "fsdp_activation_checkpointing: false");
     if (torchtitan_)
@@ -313,7 +323,7 @@ class Writer {
   StarterModel m_;
   StarterCluster c_;
   int64_t world_;
-  bool torchtitan_, fsdp1_, bf16_;
+  bool torchtitan_, large_, fsdp1_, bf16_;
   Text t_;
 };
 

@@ -59,7 +59,8 @@ function summary() {
   if (memoryFacts.oom) {
     byId("verdict").hidden = false;
     byId("verdict").textContent =
-        `Out of memory: ${bytes(memoryFacts.oom_missing_bytes)} are missing; the largest part is ` +
+        `Out of memory: ${memoryFacts.oom_message ? "at least " : ""}${
+            bytes(memoryFacts.oom_missing_bytes)} are missing; the largest part is ` +
         `${words(memoryFacts.oom_largest_category)}. ${memoryFacts.oom_message || ""}`;
   }
   shares(last);
