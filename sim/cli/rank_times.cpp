@@ -48,6 +48,7 @@ std::string rank_times_table(const std::vector<RankTimes>& ranks) {
       {fmt::format("a step on {} ranks", ranks.size()), "ops", "median", "least", "most"}};
   const auto row = [&](std::string_view name, const std::string& count, auto&& time_of) {
     std::vector<Time> times;
+    times.reserve(ranks.size());
     for (const RankTimes& r : ranks) times.push_back(time_of(r));
     std::sort(times.begin(), times.end());
     rows.push_back({std::string(name), count, duration(times[times.size() / 2]),

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <filesystem>
 #include <memory>
 
 #include "sim/base/error.h"
@@ -79,7 +78,27 @@ void write(const StoredSweep& sweep, Question question, const SweepCommand& comm
   }
 }
 
-bool is_store(const std::string& path) { return std::filesystem::path(path).extension() == ".db"; }
+bool is_store(const std::string& path) { return path.ends_with(".db") || is_database(path); }
+
+// A price that no scenario can state is said before all of them are played.
+void require_price(const Study& study) {
+  for (const Axis& axis : study.axes())
+    for (const AxisPlace& place : axis.places)
+      for (const Setting& s : place.settings)
+        if (s.path.front() == "cluster") return;
+  int64_t point = 0;
+  while (point < study.size() && study.left_out(point)) ++point;
+  if (point == study.size()) return;
+  bool priced = true;
+  try {
+    priced = study.scenario(point).cluster.price_per_gpu_hour > 0;
+  } catch (const Error&) {
+    // A row's error, or the sweep's.
+  }
+  if (!priced)
+    throw Error("--objective cost: no scenario of this study states a price", {},
+                "cluster: {price_per_gpu_hour: ...}");
+}
 
 int run(const SweepCommand& command, const Context& context) {
   const Question question = question_of(command);
@@ -103,6 +122,10 @@ int run(const SweepCommand& command, const Context& context) {
   if (command.study.empty())
     throw Error("no study is given", {}, "shardsim sweep --help explains its options");
   if (command.show && is_store(command.study)) {
+    if (!command.store.empty() || !command.shard.empty())
+      throw Error(fmt::format("{}: it names a store already",
+                              command.store.empty() ? "--shard" : "--store"),
+                  {}, "shardsim sweep --show " + command.study);
     write(SweepStore::read(command.study), question, command, context);
     return kOk;
   }
@@ -125,6 +148,7 @@ int run(const SweepCommand& command, const Context& context) {
   options.shard = shard.number;
   options.shards = shard.of;
   options.interrupted = [&context] { return context.interrupt->requested(); };
+  if (question.objective == Objective::cost) require_price(study);
   ProgressLine line;
   options.progress = [&line](int64_t done, int64_t all, int64_t found) { line(done, all, found); };
   context.interrupt->ask_first();
@@ -156,9 +180,16 @@ void add_sweep(CLI::App& app, Context& context) {
       "The store (default: the study's name with .sweep.db); points that it has are "
       "not played again");
   command->add_option("-j", options->threads, "Threads (default: all)")->check(CLI::Range(0, 1024));
-  command->add_option("--shard", options->shard,
-                      "i/n: only the i-th of n parts of the points; auto: the part that a Slurm "
-                      "array, mpirun, srun or torchrun gives this process");
+  command->add_option_function<std::string>(
+      "--shard",
+      [options](const std::string& shard) {
+        if (shard.empty())
+          throw Error("--shard: expected i/n with i from 1 to n, or auto, got ''", {},
+                      "--shard 3/8; with sbatch --array or mpirun: --shard auto");
+        options->shard = shard;
+      },
+      "i/n: only the i-th of n parts of the points; auto: the part that a Slurm "
+      "array, mpirun, srun or torchrun gives this process");
   command->add_option("--merge", options->merge, "Stores of parts, into the new store --store");
   command->add_flag("--show", options->show, "Answers from the store and plays nothing");
   add_file_to_write(*command, "--html", options->html,

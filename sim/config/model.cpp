@@ -424,12 +424,11 @@ Architecture read_config_value(const Value& value, const std::string& name) {
 
 }  // namespace
 
-std::string find_beside(const Value& value, const std::string& scenario) {
+std::optional<std::string> file_beside(const std::string& path, const std::string& scenario) {
   namespace fs = std::filesystem;
-  const fs::path wanted = value.text();
-  if (wanted.is_absolute()) return wanted.string();
+  const fs::path wanted = path;
+  if (wanted.is_absolute()) return path;
   fs::path folder = fs::path(scenario).parent_path();
-  const fs::path beside = folder / wanted;
   std::error_code error;
   constexpr int kFoldersUp = 4;
   for (int i = 0; i < kFoldersUp; ++i) {
@@ -437,6 +436,13 @@ std::string find_beside(const Value& value, const std::string& scenario) {
     if (fs::exists(candidate, error)) return candidate.string();
     folder = folder.empty() ? ".." : folder / "..";
   }
+  return std::nullopt;
+}
+
+std::string find_beside(const Value& value, const std::string& scenario) {
+  const std::string wanted = value.text();
+  if (const std::optional<std::string> found = file_beside(wanted, scenario)) return *found;
+  const std::filesystem::path beside = std::filesystem::path(scenario).parent_path() / wanted;
   value.fail(fmt::format("there is no file {}", quoted_for_message(beside.string())),
              "a path is relative to the scenario's folder or one of the three above it");
 }

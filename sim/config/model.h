@@ -9,6 +9,7 @@
 // torchtitan's form: F.rms_norm, complex RoPE, enable_gqa.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,6 +30,8 @@ std::span<const ModelPreset> model_presets();
 // The file that a scenario's `models/x/config.json` is: beside the scenario, or in one of the three
 // folders above it. Error where there is none.
 std::string find_beside(const Value& value, const std::string& scenario);
+// The same for a path; nullopt where there is no file.
+std::optional<std::string> file_beside(const std::string& path, const std::string& scenario);
 
 // Error, with the nearest name as a hint, if there is none; `value` names the preset.
 Architecture read_preset(const Value& value);

@@ -7,8 +7,11 @@
 #include <cmath>
 #include <filesystem>
 #include <map>
+#include <set>
 
 #include "sim/base/escape.h"
+#include "sim/base/input_file.h"
+#include "sim/base/short_key.h"
 #include "sim/config/model.h"
 #include "sim/config/reader.h"
 #include "sim/config/scenario.h"
@@ -213,6 +216,51 @@ void refuse_overlaps(const Map& axes, const std::vector<Axis>& all) {
 
 }  // namespace
 
+namespace {
+
+bool names_file(std::string_view key) {
+  return key == "hf_config" || key == "calibration" || key == "nccl_table" || key == "links";
+}
+
+// f(word, file it stands in) for each word of a scenario that names a file.
+template <class F>
+void for_each_file(const Document& d, uint32_t id, bool names, F&& f) {
+  const Node& n = d.node(id);
+  if (n.kind == Node::Kind::scalar && names) f(n.text, d.place(id).file);
+  for (size_t i = 0; i < n.children.size(); ++i) {
+    const bool map = n.kind == Node::Kind::map;
+    for_each_file(d, n.children[i], map ? names_file(d.node(n.key_nodes[i]).text) : names, f);
+  }
+}
+
+std::string digest_of(const std::string& path) {
+  constexpr int64_t kLargestNamed = 64 << 20;
+  try {
+    return short_key(read_whole(path, kLargestNamed));
+  } catch (const Error&) {
+    return "";  // the scenario that names it says why
+  }
+}
+
+}  // namespace
+
+// A value may be looked up from the scenario's folder or from that of the file it stands in.
+void Study::digest_files() {
+  const auto digest = [&](const std::string& word, const std::string& file) {
+    std::string all;
+    for (const std::string& from : {base_file_, file})
+      if (const std::optional<std::string> path = file_beside(word, from))
+        all += digest_of(*path) + ' ';
+    if (!all.empty()) files_[word] = all;
+  };
+  for_each_file(*base_, base_->root(), false, digest);
+  for (const Axis& axis : axes_)
+    for (const AxisPlace& place : axis.places)
+      for (const Setting& s : place.settings)
+        if (s.from) for_each_file(*s.from, s.node, names_file(s.path.back()), digest);
+  for (const auto& [word, digests] : files_) text_ += "\n" + word + ": " + digests;
+}
+
 bool Study::Condition::matches(const std::vector<Axis>& axes,
                                const std::vector<size_t>& places) const {
   for (size_t a = 0; a < axes.size(); ++a) {
@@ -233,7 +281,46 @@ std::vector<size_t> Study::places(int64_t point) const {
   return out;
 }
 
+// Points of the axes from one on depend only on which conditions can still match: each such set is counted once.
+int64_t Study::count() const {
+  if (skip_.empty() && only_.empty()) return size_;
+  std::vector<const Condition*> all;
+  for (const Condition& c : skip_) all.push_back(&c);
+  for (const Condition& c : only_) all.push_back(&c);
+  std::map<std::vector<bool>, int64_t> points{{std::vector<bool>(all.size(), true), 1}};
+  for (size_t a = 0; a < axes_.size(); ++a) {
+    // Places that no condition tells apart are one.
+    std::map<std::vector<bool>, int64_t> places;
+    for (const AxisPlace& place : axes_[a].places) {
+      std::vector<bool> matching(all.size());
+      for (size_t c = 0; c < all.size(); ++c) {
+        const std::vector<std::string>& labels = all[c]->labels[a];
+        matching[c] =
+            labels.empty() || std::find(labels.begin(), labels.end(), place.label) != labels.end();
+      }
+      ++places[matching];
+    }
+    std::map<std::vector<bool>, int64_t> next;
+    for (const auto& [alive, n] : points)
+      for (const auto& [matching, m] : places) {
+        std::vector<bool> both(all.size());
+        for (size_t c = 0; c < all.size(); ++c) both[c] = alive[c] && matching[c];
+        next[both] += n * m;
+      }
+    points = std::move(next);
+  }
+  int64_t out = 0;
+  for (const auto& [alive, n] : points) {
+    const auto begin = alive.begin(), middle = begin + std::ssize(skip_);
+    const bool skipped = std::find(begin, middle, true) != middle;
+    const bool chosen = only_.empty() || std::find(middle, alive.end(), true) != alive.end();
+    if (!skipped && chosen) out += n;
+  }
+  return out;
+}
+
 bool Study::left_out(int64_t point) const {
+  if (skip_.empty() && only_.empty()) return false;
   const std::vector<size_t> at = places(point);
   const auto matches = [&](const Condition& c) { return c.matches(axes_, at); };
   if (std::any_of(skip_.begin(), skip_.end(), matches)) return true;
@@ -250,7 +337,15 @@ Document Study::document(int64_t point) const {
 
 std::string Study::key(int64_t point) const {
   constexpr std::string_view kNoMatter[] = {"name", "shardsim"};
-  return canonical_text(document(point), kNoMatter);
+  const Document d = document(point);
+  std::string text = canonical_text(d, kNoMatter);
+  std::set<std::string> named;
+  if (!files_.empty())
+    for_each_file(d, d.root(), false,
+                  [&](const std::string& word, const std::string&) { named.insert(word); });
+  for (const std::string& word : named)
+    if (const auto at = files_.find(word); at != files_.end()) text += "\n" + at->second;
+  return text;
 }
 
 Scenario Study::scenario(int64_t point) const {
@@ -337,6 +432,7 @@ Study parse_study(std::string_view text, const std::string& file) {
   constexpr std::string_view kNoMatter[] = {"name", "question", "require"};
   study.text_ = canonical_text(*study.study_, kNoMatter) + "\n" +
                 canonical_text(*study.base_, study.base_->root());
+  study.digest_files();
   return study;
 }
 

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -43,12 +44,15 @@ class Study {
   // What answers count; no part of text(), so that it may change while the rows stay.
   const Requirements& require() const { return require_; }
   int64_t size() const { return size_; }  // points with those that are left out
-  // Of the whole study: another study, or the same with other values, has another one.
+  int64_t count() const;                  // without them
+  // Of the whole study: another study, or the same with other values or with other contents of the
+  // files that it names, has another one.
   const std::string& text() const { return text_; }
 
   std::vector<size_t> places(int64_t point) const;
   bool left_out(int64_t point) const;
-  // The scenario's text as far as it decides anything: equal for points that are the same scenario.
+  // The scenario's text as far as it decides anything, with digests of the files that it names: equal
+  // for points that are the same scenario.
   std::string key(int64_t point) const;
   // Throws Error at the place of what is wrong, in the study or in the scenario.
   Scenario scenario(int64_t point) const;
@@ -60,6 +64,7 @@ class Study {
     bool matches(const std::vector<Axis>& axes, const std::vector<size_t>& places) const;
   };
   Document document(int64_t point) const;
+  void digest_files();
 
   std::string name_, question_, text_, base_file_;
   std::shared_ptr<const Document> study_, base_;
@@ -68,6 +73,7 @@ class Study {
   std::vector<Condition> skip_, only_;
   Requirements require_;
   int64_t size_ = 1;
+  std::map<std::string, std::string> files_;  // digests, by the words that name them
 };
 
 Study load_study(const std::string& path);

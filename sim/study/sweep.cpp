@@ -2,9 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <mutex>
+#include <new>
+#include <optional>
+#include <stdexcept>
+#include <thread>
 
 #include "sim/base/error.h"
 #include "sim/study/parallel.h"
@@ -13,21 +19,52 @@ namespace shardsim {
 
 namespace {
 
-constexpr size_t kBatch = 256;
 // What a killed sweep has to play again is no more than this.
-constexpr auto kLongestUnwritten = std::chrono::seconds(1);
+constexpr auto kLongestUnwritten = std::chrono::milliseconds(500);
 
 // Without the hint.
 std::string one_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-// What the threads share.
+// The part's points, each once, whichever thread asks.
+class Points {
+ public:
+  Points(const Study& study, const SweepOptions& options) : study_(study), options_(options) {}
+
+  std::optional<int64_t> next() {
+    const std::lock_guard lock(mutex_);
+    constexpr int64_t kOften = 65536;
+    while (at_ < study_.size() && !stopped_) {
+      if (++asked_ % kOften == 0 && options_.interrupted()) stopped_ = true;
+      const int64_t p = at_++;
+      if (!study_.left_out(p) && number_++ % options_.shards == options_.shard - 1) return p;
+    }
+    return std::nullopt;
+  }
+  void stop() {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+  }
+  bool stopped() const { return stopped_; }
+
+ private:
+  const Study& study_;
+  const SweepOptions& options_;
+  std::mutex mutex_;
+  int64_t at_ = 0, number_ = 0, asked_ = 0;
+  std::atomic<bool> stopped_ = false;
+};
+
+// What the threads share. A thread of its own writes what there is, however long a point takes.
 class Progress {
  public:
   Progress(SweepStore& store, const SweepOptions& options, int64_t all)
       : store_(store), options_(options), finished_(store.finished()) {
     result_.points = all;
-    none_before_ = finished_.empty();
+    writer_ = std::thread([this] { write_often(); });
   }
+  ~Progress() { end_writer(); }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
 
   // Whether the point has still to be played: one of those that are the same scenario.
   bool take(const StoredPoint& p) {
@@ -41,98 +78,131 @@ class Progress {
     return true;
   }
 
-  void add(SweepRow row, std::exception_ptr error) {
+  void add(SweepRow row) {
     const std::lock_guard lock(mutex_);
     ++result_.played;
-    if (!row.error.empty()) {
-      ++result_.failed;
-      if (!first_error_) first_error_ = error;
-    }
+    if (!row.error.empty()) ++result_.failed;
     rows_.push_back(std::move(row));
     said(1);
   }
 
   SweepResult finish(bool whole) {
+    end_writer();
     const std::lock_guard lock(mutex_);
     result_.whole = whole;
-    // What all points say is a mistake of the study.
-    if (result_.played > 0 && result_.failed == result_.played && none_before_ && whole)
-      std::rethrow_exception(first_error_);
     write();
     return result_;
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
+  // Found points come faster than they can be written.
+  static constexpr size_t kBatch = 4096;
 
   void said(int64_t more) {
+    if (failure_) std::rethrow_exception(failure_);
     done_ += more;
     if (options_.progress) options_.progress(done_, result_.points, result_.found);
-    const bool due = rows_.size() >= kBatch || Clock::now() - written_ > kLongestUnwritten;
-    if (due && result_.failed < result_.played) write();
+    if (points_.size() >= kBatch) write();
   }
   void write() {
+    if (points_.empty() && rows_.empty()) return;
     store_.add(points_, rows_);
     points_.clear();
     rows_.clear();
-    written_ = Clock::now();
+  }
+  void write_often() {
+    std::unique_lock lock(mutex_);
+    while (!ended_.wait_for(lock, kLongestUnwritten, [this] { return end_; })) {
+      try {
+        write();
+      } catch (...) {
+        failure_ = std::current_exception();
+        return;
+      }
+    }
+  }
+  void end_writer() {
+    {
+      const std::lock_guard lock(mutex_);
+      end_ = true;
+    }
+    ended_.notify_one();
+    if (writer_.joinable()) writer_.join();
   }
 
   std::mutex mutex_;
+  std::condition_variable ended_;
   SweepStore& store_;
   const SweepOptions& options_;
   std::unordered_set<std::string> finished_;
   std::vector<StoredPoint> points_;
   std::vector<SweepRow> rows_;
-  std::exception_ptr first_error_;
+  std::exception_ptr failure_;  // of the writer
   SweepResult result_;
   int64_t done_ = 0;
-  bool none_before_ = true;  // no row was there already
-  Clock::time_point written_ = Clock::now();
+  bool end_ = false;
+  std::thread writer_;
 };
+
+SweepRow played(const Study& study, int64_t point, Simulation& simulation) {
+  SweepRow row;
+  try {
+    return sweep_row(study.scenario(point), simulation);
+  } catch (const Error& e) {
+    row.error = one_line(e.text());
+  } catch (const BrokenInvariant& e) {
+    row.error = one_line(fmt::format("a fault of shardsim itself: {}", e.what()));
+  } catch (const std::bad_alloc&) {
+    simulation = {};
+    row.error = "not enough memory to play it";
+  } catch (const std::length_error&) {
+    simulation = {};
+    row.error = "not enough memory to play it";
+  }
+  return row;
+}
+
+// What all points say is a mistake of the study: the first one's, whether it was played just now or in a
+// sweep before.
+void throw_first_error(const Study& study) {
+  SweepOptions one;
+  const std::optional<int64_t> first = Points(study, one).next();
+  if (!first) return;
+  Simulation simulation;
+  sweep_row(study.scenario(*first), simulation);
+}
 
 }  // namespace
 
 SweepResult sweep(const Study& study, SweepStore& store, const SweepOptions& options) {
-  std::vector<int64_t> points;
-  int64_t number = 0;
-  constexpr int64_t kOften = 65536;
-  for (int64_t p = 0; p < study.size(); ++p) {
-    if (p % kOften == 0 && options.interrupted()) return {0, 0, 0, 0, false};
-    if (!study.left_out(p) && number++ % options.shards == options.shard - 1) points.push_back(p);
-  }
-  if (points.empty())
-    throw Error("no point is left", {}, "the study's skip and only leave every point out");
-  Progress progress(store, options, static_cast<int64_t>(points.size()));
-  std::atomic<bool> stopped = false;
-  parallel_for(points.size(), options.threads, [&](size_t i) {
-    thread_local Simulation simulation;
-    if (stopped || options.interrupted()) {
-      stopped = true;
-      return;
-    }
-    StoredPoint p{points[i], short_key(study.key(points[i])), {}};
-    const std::vector<size_t> places = study.places(points[i]);
-    for (size_t a = 0; a < places.size(); ++a)
-      p.labels.push_back(study.axes()[a].places[places[a]].label);
-    if (!progress.take(p)) return;
-    SweepRow row;
-    std::exception_ptr error;
+  const int64_t count = study.count();
+  const int64_t mine = (count - options.shard + options.shards) / options.shards;
+  Progress progress(store, options, mine);
+  Points points(study, options);
+  const auto threads = static_cast<size_t>(
+      std::clamp<int64_t>(mine, 1, static_cast<int64_t>(std::max(options.threads, 1))));
+  parallel_for(threads, static_cast<int>(threads), [&](size_t) {
     try {
-      row = sweep_row(study.scenario(points[i]), simulation);
-    } catch (const Error& e) {
-      row = {};
-      row.error = one_line(e.text());
-      error = std::current_exception();
-    } catch (const BrokenInvariant& e) {
-      row = {};
-      row.error = one_line(fmt::format("a fault of shardsim itself: {}", e.what()));
-      error = std::current_exception();
+      Simulation simulation;
+      while (const std::optional<int64_t> point = points.next()) {
+        if (options.interrupted()) return points.stop();
+        StoredPoint p{*point, short_key(study.key(*point)), {}};
+        const std::vector<size_t> places = study.places(*point);
+        for (size_t a = 0; a < places.size(); ++a)
+          p.labels.push_back(study.axes()[a].places[places[a]].label);
+        if (!progress.take(p)) continue;
+        SweepRow row = played(study, *point, simulation);
+        row.key = p.key;
+        progress.add(std::move(row));
+      }
+    } catch (...) {
+      points.stop();
+      throw;
     }
-    row.key = p.key;
-    progress.add(std::move(row), error);
   });
-  return progress.finish(!stopped);
+  const SweepResult result = progress.finish(!points.stopped());
+  if (result.whole && options.shards == 1 && !store.any_played()) throw_first_error(study);
+  return result;
 }
 
 }  // namespace shardsim

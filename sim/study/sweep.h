@@ -1,7 +1,8 @@
 // Plays the points of a study that its store has no row for, on several threads.
 //
-// A point whose scenario cannot be read or played is a row with its error; if no point at all can be,
-// the first error is thrown, at its place in the study. Rows are written in batches, each whole.
+// A point whose scenario cannot be read or played is a row with its error; if no point of the whole study
+// can be, the first one's error is thrown, at its place in the study, and the rows stay. Rows are written
+// twice a second, each whole.
 // Worked example: 24 points, --shard 1/2: points 0, 2, 4, ... of those that are not left out.
 #pragma once
 

@@ -65,7 +65,7 @@ class SweepPage {
     std::vector<const StoredPoint*> out;
     for (const StoredPoint& p : sweep_.points)
       if (sweep_.rows.contains(p.key)) out.push_back(&p);
-    json_["missing"] = sweep_.points.size() - out.size();
+    json_["missing"] = std::max(sweep_.total, std::ssize(sweep_.points)) - std::ssize(out);
     json_["left_out"] = out.size() > most ? out.size() - most : 0;
     if (out.size() <= most) return out;
     // A price may be missing, which is no reason for no page.

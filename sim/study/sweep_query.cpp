@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "sim/base/error.h"
@@ -111,8 +112,10 @@ double value_of(Objective objective, const SweepRow& row) {
 }
 
 std::vector<Answer> ranked(const StoredSweep& sweep, const Question& q) {
-  if (q.objective == Objective::cost && std::none_of(sweep.rows.begin(), sweep.rows.end(),
-                                                     [](const auto& r) { return r.second.cost; }))
+  const auto ended = [](const auto& r) { return r.second.error.empty(); };
+  const auto priced = [](const auto& r) { return r.second.cost.has_value(); };
+  if (q.objective == Objective::cost && std::any_of(sweep.rows.begin(), sweep.rows.end(), ended) &&
+      std::none_of(sweep.rows.begin(), sweep.rows.end(), priced))
     throw Error("--objective cost: no scenario of this sweep states a price", {},
                 "cluster: {price_per_gpu_hour: ...}");
   std::vector<Answer> out = counted(sweep, q);
@@ -140,18 +143,16 @@ std::vector<AxisEffect> sensitivity(const StoredSweep& sweep, const Question& q)
     AxisEffect effect;
     effect.axis = sweep.axes[a];
     std::vector<std::vector<double>> values;
+    std::unordered_map<std::string_view, size_t> known;
     for (const StoredPoint& p : sweep.points) {
-      auto place = std::find_if(effect.places.begin(), effect.places.end(),
-                                [&](const PlaceEffect& e) { return e.label == p.labels[a]; });
-      if (place == effect.places.end()) {
+      const auto [place, fresh] = known.try_emplace(p.labels[a], effect.places.size());
+      if (fresh) {
         effect.places.push_back({p.labels[a], 0, 0, 0});
         values.emplace_back();
-        place = effect.places.end() - 1;
       }
       const auto row = sweep.rows.find(p.key);
       if (row != sweep.rows.end() && counts(q, row->second))
-        values[static_cast<size_t>(place - effect.places.begin())].push_back(
-            value_of(q.objective, row->second));
+        values[place->second].push_back(value_of(q.objective, row->second));
     }
     double best = 0, worst = 0;
     bool any = false;

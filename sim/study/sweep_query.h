@@ -62,7 +62,7 @@ double value_of(Objective objective, const SweepRow& row);
 std::string sweep_table(const StoredSweep& sweep, const Question& question, size_t most);
 // All points, a line each: labels, then figures; why the answers exclude it, and the error, last.
 std::string sweep_csv(const StoredSweep& sweep, const Requirements& require);
-// {schema_version, name, question, axes, points[] {point, labels, ...}, best[], pareto[], sensitivity[]}
+// {schema_version, name, question, axes, total, points[] {point, labels, ...}, best[], pareto[], sensitivity[]}
 std::string sweep_json(const StoredSweep& sweep, const Question& question);
 
 }  // namespace shardsim

@@ -25,6 +25,8 @@ struct SweepRow {
   std::optional<double> cost;  // no price is stated: none
   // No budget is stated: none.
   std::optional<double> budget_hours, budget_gpu_hours, budget_cost;
+
+  bool operator==(const SweepRow&) const = default;
 };
 
 // `s` is memory that is used again. Where the run ends out of memory the row has no step time.

@@ -1,16 +1,17 @@
 // What a sweep has found, in one SQLite file: rows are there whole or not at all, whenever the program
 // ends, so that a sweep goes on where it was.
 //
-//   meta   (key, value)   schema, study (its text), name, question, axes (JSON list of names), require,
-//                         scenarios (sweep_scenarios.h)
+//   meta   (key, value)   schema, version (the program's), study (its text), name, question, axes (JSON
+//                         list of names), require, total (the study's points), scenarios
+//                         (sweep_scenarios.h)
 //   points (point, key, labels)   a point of the study, the scenario that it is, its place on each axis
 //                                 (JSON list)
 //   rows   (key, error, step_time_s, ...)   one for each scenario: points that are alike share it
 // Worked number: 12 points of which 4 are the same scenario: 12 points, 9 rows.
 //
 // One process writes to a store at a time; others may read meanwhile. Throws Error that names the
-// file: no database, another study's, an older or newer schema, written to by another process, or one
-// that cannot be written.
+// file: no database, another study's, another version's, an older or newer schema, written to by another
+// process, damaged, or one that cannot be written. A file that is no store is not touched.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +22,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "sim/base/short_key.h"
 #include "sim/config/study.h"
 #include "sim/study/sweep_row.h"
 
@@ -28,8 +30,8 @@ struct sqlite3;
 
 namespace shardsim {
 
-// 32 hexadecimal digits of a key text.
-std::string short_key(std::string_view text);
+// Whether the file is an SQLite database, by its first bytes.
+bool is_database(const std::string& path);
 
 struct StoredPoint {
   int64_t point = 0;
@@ -38,7 +40,8 @@ struct StoredPoint {
 };
 
 struct StoredSweep {
-  std::string name, question, study, scenarios;
+  std::string name, question, study, scenarios, version;
+  int64_t total = 0;  // points of the study
   std::vector<std::string> axes;
   Requirements require;
   std::vector<StoredPoint> points;       // in order
@@ -56,21 +59,24 @@ class SweepStore {
   // Keys that have their row.
   std::unordered_set<std::string> finished() const;
   void add(const std::vector<StoredPoint>& points, const std::vector<SweepRow>& rows);
+  // Whether a scenario could be played.
+  bool any_played() const;
 
   static StoredSweep read(const std::string& path);
-  // All that stores of one study hold, into `path`, which is made new. Throws Error where they are of
-  // different studies.
+  // All that stores of one study hold, into `path`, which is made new, whole or not at all. Throws Error
+  // where they are of different studies or versions, or say different things of one scenario.
   static void merge(const std::vector<std::string>& from, const std::string& path);
 
  private:
   SweepStore() = default;
-  void open_for_writing(const std::string& path);
+  void lock(const std::string& path);
+  void open_for_writing();
   void make(const StoredSweep& sweep);
 
   std::string path_;
   sqlite3* db_ = nullptr;
   int lock_ = -1;
-  bool made_ = false;  // by this object
+  bool made_ = true;  // false: the file is new, and no store yet
 };
 
 }  // namespace shardsim

@@ -16,6 +16,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr size_t kMostPlaces = 40;  // of an axis, in the table
+
 std::string seconds(double s) { return duration(Time{static_cast<int64_t>(s * 1e12)}); }
 
 std::string value_text(Objective o, double v) {
@@ -124,7 +126,10 @@ std::string sweep_table(const StoredSweep& sweep, const Question& q, size_t most
       ++excluded;
   }
   Lines out;
-  out.add("{}: {} points, {} scenarios", sweep.name, grouped(std::ssize(sweep.points)),
+  const int64_t points = std::ssize(sweep.points);
+  out.add("{}: {} points, {} scenarios", sweep.name,
+          points < sweep.total ? fmt::format("{} of {}", grouped(points), grouped(sweep.total))
+                               : grouped(points),
           grouped(static_cast<int64_t>(sweep.rows.size())));
   if (!sweep.question.empty()) out.add("  {}", sweep.question);
   if (too_large > 0) out.add("  {} points do not fit in memory", grouped(too_large));
@@ -158,8 +163,8 @@ std::string sweep_table(const StoredSweep& sweep, const Question& q, size_t most
   out.add("");
   out.add("what each axis does to {}", name_of(q.objective));
   std::vector<std::vector<std::string>> rows{{"axis", "place", "points", "best", "median"}};
-  for (const AxisEffect& e : sensitivity(sweep, q))
-    for (size_t i = 0; i < e.places.size(); ++i) {
+  for (const AxisEffect& e : sensitivity(sweep, q)) {
+    for (size_t i = 0; i < e.places.size() && i < kMostPlaces; ++i) {
       const PlaceEffect& p = e.places[i];
       const bool any = p.points > 0;
       rows.push_back({i == 0   ? fmt::format("{} ({:.1f} % apart)", e.axis, 100 * e.spread)
@@ -169,6 +174,12 @@ std::string sweep_table(const StoredSweep& sweep, const Question& q, size_t most
                       p.label, grouped(p.points), any ? value_text(q.objective, p.best) : "-",
                       any ? value_text(q.objective, p.median) : "-"});
     }
+    if (e.places.size() > kMostPlaces)
+      rows.push_back({"",
+                      fmt::format("... and {} more",
+                                  grouped(static_cast<int64_t>(e.places.size() - kMostPlaces))),
+                      "", "", ""});
+  }
   out.text(aligned(rows, "llrrr"));
   return out.take();
 }
@@ -214,6 +225,7 @@ std::string sweep_json(const StoredSweep& sweep, const Question& q) {
   j["name"] = sweep.name;
   j["question"] = sweep.question;
   j["axes"] = sweep.axes;
+  j["total"] = std::max(sweep.total, std::ssize(sweep.points));
   j["points"] = Json::array();
   for (const StoredPoint& p : sweep.points) {
     const auto row = sweep.rows.find(p.key);
@@ -241,7 +253,7 @@ std::string sweep_json(const StoredSweep& sweep, const Question& q) {
                                 {"held_most", e.held_most},
                                 {"places", places}});
   }
-  return j.dump(1) + "\n";
+  return j.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace shardsim
