@@ -167,10 +167,11 @@ std::string sweep_table(const StoredSweep& sweep, const Question& q, size_t most
     for (size_t i = 0; i < e.places.size() && i < kMostPlaces; ++i) {
       const PlaceEffect& p = e.places[i];
       const bool any = p.points > 0;
-      rows.push_back({i == 0   ? fmt::format("{} ({:.1f} % apart)", e.axis, 100 * e.spread)
-                      : i == 1 ? fmt::format("  others held: {:.1f} %, at most {:.1f} %",
-                                             100 * e.held_median, 100 * e.held_most)
-                               : "",
+      rows.push_back({i == 0 ? fmt::format("{} ({:.1f} % apart)", e.axis, 100 * e.spread)
+                      : i == 1 && e.held_most > 0
+                          ? fmt::format("  others held: {:.1f} %, at most {:.1f} %",
+                                        100 * e.held_median, 100 * e.held_most)
+                          : "",
                       p.label, grouped(p.points), any ? value_text(q.objective, p.best) : "-",
                       any ? value_text(q.objective, p.median) : "-"});
     }
