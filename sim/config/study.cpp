@@ -181,10 +181,6 @@ class AxisReader {
   std::vector<std::shared_ptr<const Document>> numbers_;
 };
 
-}  // namespace
-
-namespace {
-
 // One of the two paths leads to the other's value, or into it.
 bool overlap(const Setting& a, const Setting& b) {
   const size_t common = std::min(a.path.size(), b.path.size());
@@ -213,10 +209,6 @@ void refuse_overlaps(const Map& axes, const std::vector<Axis>& all) {
         for (const auto& [other, o] : keys[a])
           if (overlap(*o, *s)) refuse(all[b], *s, fmt::format("axis '{}'", all[a].name));
 }
-
-}  // namespace
-
-namespace {
 
 bool names_file(std::string_view key) {
   return key == "hf_config" || key == "calibration" || key == "nccl_table" || key == "links";

@@ -180,10 +180,6 @@ void require_store(sqlite3* db, const std::string& path) {
                 {path}, "sweep into a new store, or use the shardsim that made it");
 }
 
-}  // namespace
-
-namespace {
-
 // Axes' names, or a point's place on each.
 std::vector<std::string> list_of(const std::string& json, const std::string& path) {
   try {

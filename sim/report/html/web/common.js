@@ -69,22 +69,22 @@ function redraw() {
 }
 function drawAll() { drawn.forEach((f) => f()); }
 addEventListener("resize", redraw);
+// The system's wish, until the button says otherwise.
 const prefersDark = matchMedia("(prefers-color-scheme: dark)");
-prefersDark.addEventListener("change", () => {
+let chosenTheme = null;
+const isDark = () => document.documentElement.dataset.theme === "dark";
+function applyTheme() {
+  document.documentElement.dataset.theme = chosenTheme ?? (prefersDark.matches ? "dark" : "light");
+  byId("theme").textContent = isDark() ? "Light" : "Dark";
   palette = {};
   redraw();
-  showTheme();
-});
-const isDark = () =>
-    (document.documentElement.dataset.theme || (prefersDark.matches ? "dark" : "light")) === "dark";
-function showTheme() { byId("theme").textContent = isDark() ? "Light" : "Dark"; }
+}
+prefersDark.addEventListener("change", applyTheme);
 byId("theme").addEventListener("click", () => {
-  document.documentElement.dataset.theme = isDark() ? "light" : "dark";
-  palette = {};
-  showTheme();
-  redraw();
+  chosenTheme = isDark() ? "light" : "dark";
+  applyTheme();
 });
-showTheme();
+applyTheme();
 
 // A canvas at the screen's resolution, its context scaled to CSS pixels.
 function prepare(canvas, height) {

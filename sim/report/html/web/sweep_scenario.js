@@ -90,12 +90,6 @@ function openPoint(p, scroll) {
               "Download " + file)),
         el("pre", {id: "scenario", tabindex: 0, "aria-label": "Scenario of the point"},
            lines.map(([l, set]) => set ? el("mark", {}, l + "\n") : l + "\n")));
-  } else {
-    right.append(
-        el("h3", {}, "Scenario"),
-        el("p", {class: "soft"},
-           "This store was written before stores kept what scenarios are made from: " +
-               `its study has it, as point ${n}.`));
   }
   byId("point").replaceChildren(el("div", {}, el("h3", {}, "Figures"), facts), right);
   if (location.hash !== "#point=" + n) history.replaceState(null, "", "#point=" + n);
