@@ -164,6 +164,16 @@ void write(const Document& d, uint32_t id, std::string& out) {
 
 }  // namespace
 
+std::vector<std::string> key_path(std::string_view path) {
+  std::vector<std::string> out(1);
+  for (const char c : path)
+    if (c == '.')
+      out.emplace_back();
+    else
+      out.back() += c;
+  return out;
+}
+
 Document overlaid(const Document& base, std::span<const Setting> settings) {
   return Overlay(base, settings).build();
 }

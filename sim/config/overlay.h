@@ -7,6 +7,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sim/config/document.h"
@@ -18,6 +19,9 @@ struct Setting {
   const Document* from = nullptr;  // none: the key goes
   uint32_t node = 0;               // of `from`
 };
+
+// The names of "training.micro_batch", one by one; of "a..b" one is empty.
+std::vector<std::string> key_path(std::string_view path);
 
 // Places stay those of the files that the values stand in. Throws Error, at the setting's value, where
 // the path leads through a value that is no map; of two settings of one path the later one holds.

@@ -24,19 +24,9 @@ namespace {
 constexpr int64_t kMostPlaces = 100'000;  // of one axis
 constexpr double kLargest = 1e15;
 
-std::vector<std::string> split(const std::string& path) {
-  std::vector<std::string> out(1);
-  for (char c : path)
-    if (c == '.')
-      out.emplace_back();
-    else
-      out.back() += c;
-  return out;
-}
-
 // Names in a scenario are words; an axis that is none of its keys is found when its first point is read.
 std::vector<std::string> path_of(const Map& map, const std::string& path) {
-  std::vector<std::string> names = split(path);
+  std::vector<std::string> names = key_path(path);
   for (const std::string& n : names)
     if (n.empty())
       map.fail_key(path, "expected the path of a scenario's key, like training.micro_batch");

@@ -95,15 +95,8 @@ class Search {
     p.cluster = cluster;
     p.micro_batch = micro_batch;
     p.seq_len = seq_len;
-    try {
-      p.row = sweep_row(variant_.at(cluster, micro_batch, seq_len), simulation_);
-    } catch (const Error& e) {
-      p.row = {};
-      p.row.error = e.what();
-    } catch (const BrokenInvariant& e) {
-      p.row = {};
-      p.row.error = fmt::format("a fault of shardsim itself: {}", e.what());
-    }
+    p.row = row_or_error([&] { return variant_.at(cluster, micro_batch, seq_len); }, simulation_,
+                         [](const Error& e) { return std::string(e.what()); });
     return p;
   }
 

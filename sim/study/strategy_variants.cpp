@@ -6,16 +6,11 @@
 
 #include "sim/config/overlay.h"
 #include "sim/config/scenario.h"
+#include "sim/cost/host_work.h"
 
 namespace shardsim {
 
 namespace {
-
-bool offloads(const Training& t) {
-  return t.strategy == Strategy::fsdp1
-             ? t.fsdp1.cpu_offload
-             : t.strategy == Strategy::fsdp2 && t.fsdp2.cpu_offload != CpuOffload::none;
-}
 
 bool is_fsdp(Strategy s) { return s == Strategy::fsdp1 || s == Strategy::fsdp2; }
 
@@ -23,16 +18,6 @@ bool is_fsdp(Strategy s) { return s == Strategy::fsdp1 || s == Strategy::fsdp2; 
 DType compute_of(const Scenario& s) {
   const Precision& p = s.training.precision;
   return p.autocast.value_or(p.compute.value_or(p.storage));
-}
-
-std::vector<std::string> split(const std::string& path) {
-  std::vector<std::string> out(1);
-  for (const char c : path)
-    if (c == '.')
-      out.emplace_back();
-    else
-      out.back() += c;
-  return out;
 }
 
 }  // namespace
@@ -121,7 +106,7 @@ void StrategyVariant::edit_zero(const Scenario& scenario) {
   for (const char* section : {"fsdp1", "fsdp2", "mesh", "wrap"})
     drop(std::string("training.") + section);
   if (name_ == "zero1" && t.strategy == Strategy::torch_zero1) return;
-  for (const char* section : {"ddp"}) drop(std::string("training.") + section);
+  drop("training.ddp");
   drop("training.zero.implementation");
   drop("training.zero.parameters_as_bucket_view");
   if (name_ == "zero3")
@@ -163,7 +148,7 @@ Scenario StrategyVariant::at(const ClusterSize& size, int64_t micro_batch, int64
   std::deque<Document> values;
   std::vector<Setting> settings;
   for (const Edit& e : edits) {
-    Setting s{split(e.path), nullptr, 0};
+    Setting s{key_path(e.path), nullptr, 0};
     if (!e.value.empty()) {
       s.from = &values.emplace_back(parse_yaml(e.value, file_));
       s.node = s.from->root();

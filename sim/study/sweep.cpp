@@ -1,15 +1,11 @@
 #include "sim/study/sweep.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
-#include <new>
 #include <optional>
-#include <stdexcept>
 #include <thread>
 
 #include "sim/base/error.h"
@@ -144,24 +140,6 @@ class Progress {
   std::thread writer_;
 };
 
-SweepRow played(const Study& study, int64_t point, Simulation& simulation) {
-  SweepRow row;
-  try {
-    return sweep_row(study.scenario(point), simulation);
-  } catch (const Error& e) {
-    row.error = one_line(e.text());
-  } catch (const BrokenInvariant& e) {
-    row.error = one_line(fmt::format("a fault of shardsim itself: {}", e.what()));
-  } catch (const std::bad_alloc&) {
-    simulation = {};
-    row.error = "not enough memory to play it";
-  } catch (const std::length_error&) {
-    simulation = {};
-    row.error = "not enough memory to play it";
-  }
-  return row;
-}
-
 // What all points say is a mistake of the study: the first one's, whether it was played just now or in a
 // sweep before.
 void throw_first_error(const Study& study) {
@@ -191,7 +169,8 @@ SweepResult sweep(const Study& study, SweepStore& store, const SweepOptions& opt
         for (size_t a = 0; a < places.size(); ++a)
           p.labels.push_back(study.axes()[a].places[places[a]].label);
         if (!progress.take(p)) continue;
-        SweepRow row = played(study, *point, simulation);
+        SweepRow row = row_or_error([&] { return study.scenario(*point); }, simulation,
+                                    [](const Error& e) { return one_line(e.text()); });
         row.key = p.key;
         progress.add(std::move(row));
       }

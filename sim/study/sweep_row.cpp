@@ -1,6 +1,11 @@
 #include "sim/study/sweep_row.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <new>
+#include <stdexcept>
+#include <string_view>
 
 #include "sim/report/planning.h"
 #include "sim/report/timeline.h"
@@ -55,6 +60,28 @@ SweepRow sweep_row(const Scenario& scenario, Simulation& s) {
     row.budget_hours = p->hours;
     row.budget_gpu_hours = p->gpu_hours;
     row.budget_cost = p->cost();
+  }
+  return row;
+}
+
+SweepRow row_or_error(const std::function<Scenario()>& make, Simulation& s,
+                      const std::function<std::string(const Error&)>& say) {
+  SweepRow row;
+  const auto no_memory = [&] {
+    s = {};
+    row.error = "not enough memory to play it";
+  };
+  try {
+    return sweep_row(make(), s);
+  } catch (const Error& e) {
+    row.error = say(e);
+  } catch (const BrokenInvariant& e) {
+    const std::string_view what = e.what();
+    row.error = fmt::format("a fault of shardsim itself: {}", what.substr(0, what.find('\n')));
+  } catch (const std::bad_alloc&) {
+    no_memory();
+  } catch (const std::length_error&) {
+    no_memory();
   }
   return row;
 }

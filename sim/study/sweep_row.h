@@ -6,9 +6,11 @@
 // Worked number: 8 GPUs at 2 an hour, 7,851 tokens a second each: 10^9 tokens take 15,921 s, so 70.76.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 
+#include "sim/base/error.h"
 #include "sim/plan/scenario.h"
 #include "sim/study/simulate.h"
 
@@ -31,5 +33,10 @@ struct SweepRow {
 
 // `s` is memory that is used again. Where the run ends out of memory the row has no step time.
 SweepRow sweep_row(const Scenario& scenario, Simulation& s);
+
+// The same of the scenario that `make` gives, whatever that and the simulation throw: a row with `say`
+// of the Error, or with what else there is to say.
+SweepRow row_or_error(const std::function<Scenario()>& make, Simulation& s,
+                      const std::function<std::string(const Error&)>& say);
 
 }  // namespace shardsim
