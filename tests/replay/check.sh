@@ -71,10 +71,13 @@ check "Ctrl-C keeps the steps that ended" $code
 
 if command -v mpirun >/dev/null && "$program" replay --help | grep -q "Built with MPI"; then
   mpi=(mpirun --oversubscribe -np)
+  # OpenMPI and hwloc leave memory behind from modules that they have unloaded, which no suppression can
+  # name; the replays by threads above are held to none.
+  export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
   for name in fsdp2 fsdp1 ddp zero3; do
     plays "${mpi[@]}" 4 "$program" replay "$scenarios/$name.yaml" --warmup 2 --steps 3 &&
       grep -q "all brought what was sent" "$work/out" &&
-    grep -q "^  a step on 4 ranks " "$work/out" && code=0 || code=1
+      grep -q "^  a step on 4 ranks " "$work/out" && code=0 || code=1
     check "$name as processes" $code
   done
   plays "${mpi[@]}" 3 "$program" replay "$scenarios/fsdp2.yaml" && code=1 || code=0
