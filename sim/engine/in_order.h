@@ -23,7 +23,6 @@ class InOrder {
     stream_.resize(std::max(stream_.size(), schedule.streams.size()));
     comm_.resize(schedule.comms.size());
   }
-  void end(Trace&) {}
 
   void launch(StreamId stream, uint32_t work, Time host) {
     const Work& w = works_[work];

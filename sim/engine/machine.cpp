@@ -142,7 +142,7 @@ void Machine::play(const Schedule& schedule, const CostTable& costs, Trace& trac
   SHARDSIM_ASSERT(costs.demand.size() >= works, "every work has a demand");
   if (!shared_) shared_ = std::make_unique<Shared>();
   run(*shared_, schedule, costs, trace);
-  shared_->end(trace);
+  shared_->end();
 }
 
 template <class Device>

@@ -56,7 +56,8 @@ class Machine {
     friend bool operator==(const State&, const State&) = default;
   };
   State state() const;
-  Time now() const;  // the latest clock
+  Time now() const;                    // the latest clock
+  Time host() const { return host_; }  // its own
 
   const CachingAllocator* allocator() const { return allocator_.get(); }
 

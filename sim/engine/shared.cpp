@@ -1,252 +1,57 @@
 #include "sim/engine/shared.h"
 
-#include <algorithm>
-#include <bit>
+#include <utility>
 
 #include "sim/base/error.h"
 
 namespace shardsim {
-namespace {
-
-constexpr int kSpeedBits = 20;
-constexpr uint32_t kFullSpeed = 1U << kSpeedBits;
-
-// t x speed, rounded down; any t.
-int64_t progress(int64_t t, uint32_t speed) {
-  return (t >> kSpeedBits) * speed + ((t & (kFullSpeed - 1)) * speed >> kSpeedBits);
-}
-
-// How long `work` takes, rounded up.
-int64_t duration(int64_t work, uint32_t speed) {
-  const int64_t whole = work / speed, rest = work % speed;
-  return (whole << kSpeedBits) + ((rest << kSpeedBits) + speed - 1) / speed;
-}
-
-constexpr Time kUnknown = Time::max();
-
-template <class F>
-void each_bit(uint64_t bits, F&& f) {
-  for (; bits != 0; bits &= bits - 1) f(static_cast<size_t>(std::countr_zero(bits)));
-}
-
-constexpr uint64_t bit(size_t s) { return uint64_t{1} << s; }
-
-}  // namespace
 
 void Shared::begin(const Schedule& schedule, const CostTable& costs, Trace& trace) {
-  works_ = schedule.works.data();
-  costs_ = &costs;
   trace_ = &trace;
-  stream_.resize(std::max(stream_.size(), schedule.streams.size()));
-  SHARDSIM_ASSERT(stream_.size() <= kMostInFlight, "a rank has few streams");
-  comm_.resize(schedule.comms.size());
+  device_.begin(schedule, costs, trace);
+  if (ahead_) certain_.begin(schedule, costs, trace);
 }
 
-void Shared::end(Trace& trace) {
-  if (!rest_) rest_ = std::make_unique<Shared>();
-  Shared& rest = *rest_;
-  rest.works_ = works_;
-  rest.costs_ = costs_;
-  rest.trace_ = &trace;
-  rest.stream_.resize(stream_.size());
-  for (size_t s = 0; s < stream_.size(); ++s) {
-    const Stream& from = stream_[s];
-    std::vector<Item> queue = std::move(rest.stream_[s].queue);
-    queue.assign(from.queue.begin() + static_cast<ptrdiff_t>(from.head), from.queue.end());
-    Stream& to = rest.stream_[s];
-    to.ready = from.ready;
-    to.at = from.at;
-    to.since = from.since;
-    to.left = from.left;
-    to.launch = from.launch;
-    to.work = from.work;
-    to.speed = from.speed;
-    to.waits_for = from.waits_for;
-    to.for_turn = from.for_turn;
-    to.queue = std::move(queue);
-    to.head = 0;
+void Shared::end() {
+  if (!ahead_) {
+    ahead_ = true;
+    certain_ = device_;
+    since_.clear();
   }
-  rest.comm_ = comm_;
-  rest.event_ = event_;
-  rest.running_ = running_;
-  rest.startable_ = startable_;
-  rest.blocked_ = blocked_;
-  rest.advance(kUnknown);
-  stream_end_.clear();
-  for (const Stream& s : rest.stream_) stream_end_.push_back(s.ready);
-  comm_end_.clear();
-  for (const Comm& c : rest.comm_) comm_end_.push_back(c.ready);
+  device_.advance(Time::max());
+  device_.ready(stream_end_, comm_end_);
+}
+
+void Shared::add(StreamId stream, What what, uint32_t id, uint32_t work, Time host) {
+  if (ahead_) since_.push_back({host, id, work, stream, what});
+  if (device_.add(stream, what, id, work, host)) return;
+  SHARDSIM_ASSERT(ahead_, "the device is not ahead of the host");
+  go_back();
+}
+
+// To a device that is not ahead, and does not get ahead of the host's looks on the way.
+void Shared::go_back() {
+  ahead_ = false;
+  std::swap(device_, certain_);
+  for (const Issued& i : since_) device_.add(i.stream, i.what, i.id, i.work, i.issued);
 }
 
 void Shared::launch(StreamId stream, uint32_t work, Time host) {
-  Item item;
-  item.issued = host;
-  item.id = static_cast<uint32_t>(trace_->start.size());
-  item.work = work;
-  if (collective(work)) item.turn = comm_[works_[work].comm.v].issued++;
-  trace_->start.push_back(kUnknown);
-  trace_->end.push_back(kUnknown);
+  const auto launch = static_cast<uint32_t>(trace_->start.size());
+  trace_->start.push_back(Time::max());
+  trace_->end.push_back(Time::max());
   trace_->slowed.push_back({});
-  stream_[stream].queue.push_back(item);
-  look(stream);
+  add(stream, What::launch, launch, work, host);
 }
 
 Shared::Event Shared::record(StreamId stream, Time host) {
-  const auto e = static_cast<uint32_t>(event_.size());
-  event_.push_back(kUnknown);
-  stream_[stream].queue.push_back({host, e, 0, 0, What::record});
-  look(stream);
+  const uint32_t e = device_.events();
+  add(stream, What::record, e, 0, host);
   return e;
 }
 
 void Shared::wait(StreamId stream, Event e) {
-  stream_[stream].queue.push_back({{}, static_cast<uint32_t>(e), 0, 0, What::wait});
-  look(stream);
-}
-
-bool Shared::passed(Event e, Time at) {
-  advance(at);
-  return event_[static_cast<size_t>(e)] <= at;
-}
-
-Time Shared::when(Event e) {
-  const auto record = static_cast<size_t>(e);
-  while (event_[record] == kUnknown && step(kUnknown)) {
-  }
-  SHARDSIM_ASSERT(event_[record] != kUnknown, "what the host waits for comes");
-  return event_[record];
-}
-
-Time Shared::idle(StreamId stream) {
-  Stream& s = stream_[stream];
-  while ((s.head < s.queue.size() || (running_ & bit(stream)) != 0) && step(kUnknown)) {
-  }
-  return s.ready;
-}
-
-Time Shared::all_idle() {
-  advance(kUnknown);
-  Time latest{};
-  for (const Stream& s : stream_) latest = std::max(latest, s.ready);
-  return latest;
-}
-
-bool Shared::step(Time limit) {
-  Time now = kUnknown;
-  each_bit(running_ | startable_, [&](size_t s) { now = std::min(now, stream_[s].at); });
-  if (now > limit || now == kUnknown) return false;
-  each_bit(running_, [&](size_t s) {
-    if (stream_[s].at == now) finish(s);
-  });
-  each_bit(startable_, [&](size_t s) {
-    if (stream_[s].at == now) start(s);
-  });
-  set_speeds(now);
-  return true;
-}
-
-void Shared::finish(size_t index) {
-  Stream& s = stream_[index];
-  running_ &= ~bit(index);
-  s.ready = s.at;
-  trace_->end[s.launch] = s.at;
-  trace_->slowed[s.launch] = s.at - trace_->start[s.launch] - costs_->work[s.work];
-  if (collective(s.work)) {
-    Comm& c = comm_[works_[s.work].comm.v];
-    c.ready = s.at;
-    ++c.over;
-    wake(works_[s.work].comm.v, true);
-  }
-  look(index);
-}
-
-void Shared::start(size_t index) {
-  Stream& s = stream_[index];
-  const Item item = s.queue[s.head++];
-  startable_ &= ~bit(index);
-  running_ |= bit(index);
-  s.launch = item.id;
-  s.work = item.work;
-  s.since = s.at;
-  s.left = costs_->work[item.work];
-  s.speed = kFullSpeed;
-  trace_->start[item.id] = s.at;
-  s.at += s.left;
-}
-
-void Shared::look(size_t index) {
-  if (((running_ | startable_ | blocked_) & bit(index)) != 0) return;
-  Stream& s = stream_[index];
-  while (s.head < s.queue.size()) {
-    const Item& item = s.queue[s.head];
-    if (item.what == What::wait) {
-      const Time at = event_[item.id];
-      if (at == kUnknown) {
-        s.waits_for = item.id;
-        s.for_turn = false;
-        blocked_ |= bit(index);
-        return;
-      }
-      s.ready = std::max(s.ready, at);
-    } else if (item.what == What::record) {
-      const uint32_t e = item.id;
-      event_[e] = std::max(s.ready, item.issued);
-      ++s.head;
-      wake(e, false);
-      continue;
-    } else {
-      s.at = std::max(s.ready, item.issued);
-      if (collective(item.work)) {
-        const uint32_t comm = works_[item.work].comm.v;
-        if (comm_[comm].over != item.turn) {
-          s.waits_for = comm;
-          s.for_turn = true;
-          blocked_ |= bit(index);
-          return;
-        }
-        s.at = std::max(s.at, comm_[comm].ready);
-      }
-      startable_ |= bit(index);
-      return;
-    }
-    ++s.head;
-  }
-  s.queue.clear();
-  s.head = 0;
-}
-
-void Shared::wake(uint32_t what, bool turn) {
-  each_bit(blocked_, [&](size_t s) {
-    if (stream_[s].waits_for != what || stream_[s].for_turn != turn) return;
-    blocked_ &= ~bit(s);
-    look(s);
-  });
-}
-
-void Shared::set_speeds(Time now) {
-  if (running_ == 0) return;
-  if ((running_ & (running_ - 1)) == 0) {
-    set_speed(stream_[static_cast<size_t>(std::countr_zero(running_))], kFullSpeed, now);
-    return;
-  }
-  std::array<const Demand*, kMostInFlight> demand;
-  std::array<double, kMostInFlight> speed;
-  size_t n = 0;
-  each_bit(running_, [&](size_t s) { demand[n++] = &costs_->demand[stream_[s].work]; });
-  share(costs_->sharing, {demand.data(), n}, {speed.data(), n});
-  n = 0;
-  each_bit(running_, [&](size_t s) {
-    const auto q = static_cast<uint32_t>(speed[n++] * kFullSpeed + .5);
-    set_speed(stream_[s], std::max(1U, q), now);
-  });
-}
-
-void Shared::set_speed(Stream& s, uint32_t speed, Time now) {
-  if (speed == s.speed) return;
-  s.left = s.left - Time{progress((now - s.since).ps, s.speed)};
-  s.since = now;
-  s.speed = speed;
-  s.at = now + Time{duration(s.left.ps, speed)};
+  add(stream, What::wait, static_cast<uint32_t>(e), 0, {});
 }
 
 }  // namespace shardsim

@@ -1,32 +1,20 @@
-// Policy "shared": links, NICs, HBM and SMs are shared by what is in flight (sim/engine/sharing.h).
+// Policy "shared": a device whose works share the machine (sim/engine/shared_device.h), as the host sees it.
 //
-// Each stream is a queue of what the host issued: launches, records and waits. The device has a clock
-// of its own, which is behind the host's where the host runs ahead. It moves when the host looks at
-// the device: to the host's now, or on to the event that the host waits for; so whatever the host
-// issues later starts later, and what was played stays true. It moves from one start or end to the
-// next, the earliest of the few streams' and never of what is queued behind them; at each the speeds
-// of what runs are made anew, and with them the ends. Collectives of one communicator run in the order
-// of their issue, whatever their streams.
-// Speeds are whole parts of 2^20, and progress is rounded down to whole picoseconds at each change of
-// speed: times are integers that do not depend on when the clock began.
+// The device moves when the host looks at it: to the host's now, or on to the event that the host waits
+// for; so whatever the host issues later starts later, and what was played stays true. When a step has
+// been issued, the rest of it is played too, so that the trace is whole: ahead of what the host may
+// issue next. If that then starts where the device has been already, everything since goes back to
+// what was certain, and is decided anew. It rarely does: a step's first works wait for the last one's.
 //
-// When the program ends, what is still queued is played in a copy of the device, so that a trace is
-// whole although more may be issued later, which then decides anew.
-//
-// Worked example: kernel A (10 us, HBM 1) on stream 0 and collective B (10 us, HBM 1) on stream 1, both
-// at 0: each runs at half speed, 0..20. With B of 4 us: B 0..8, A at half speed until 8 and then alone,
-// 0..14.
+// Worked example: kernel A (10 us, HBM 1) is played to its end, 0..10. B (10 us, HBM 1), issued
+// at 3 to another stream, starts at 3: A was at 3 and had 7 left, at half speed 14: 0..17. Had B waited
+// for A, it would run 10..20, and nothing would go back.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
-#include "sim/cost/cost_table.h"
-#include "sim/engine/sharing.h"
-#include "sim/schedule/schedule.h"
-#include "sim/schedule/streams.h"
-#include "sim/schedule/trace.h"
+#include "sim/engine/shared_device.h"
 
 namespace shardsim {
 
@@ -35,71 +23,40 @@ class Shared {
   using Event = int64_t;  // the number of a record; 0: the start of the run
 
   void begin(const Schedule& schedule, const CostTable& costs, Trace& trace);
-  // Plays what is queued to its end, in a copy.
-  void end(Trace& trace);
+  // Plays what is queued to its end.
+  void end();
 
   void launch(StreamId stream, uint32_t work, Time host);
   Event record(StreamId stream, Time host);
   void wait(StreamId stream, Event e);
 
-  bool passed(Event e, Time at);
-  Time when(Event e);
-  Time idle(StreamId stream);
-  Time all_idle();
+  bool passed(Event e, Time at) { return device_.passed(static_cast<uint32_t>(e), at); }
+  Time when(Event e) { return device_.when(static_cast<uint32_t>(e)); }
+  Time idle(StreamId stream) { return device_.idle(stream); }
+  Time all_idle() { return device_.all_idle(); }
 
-  // When everything that was issued is over: of the copy that end() made.
+  // When everything that was issued is over, as of the last end().
   const std::vector<Time>& streams() const { return stream_end_; }
   const std::vector<Time>& comms() const { return comm_end_; }
 
  private:
-  enum class What : uint8_t { launch, record, wait };
-  struct Item {
+  using What = SharedDevice::What;
+  struct Issued {
     Time issued;
-    uint32_t id = 0;  // of the launch, or the event
-    uint32_t work = 0;
-    uint32_t turn = 0;  // of a collective among its communicator's
-    What what = What::launch;
-  };
-  struct Stream {
-    std::vector<Item> queue;
-    size_t head = 0;
-    Time ready;  // what was before the head is over
-    Time at;     // when the head starts, or what runs ends
-    // What runs.
-    Time since, left;  // at full speed, from `since` on
-    uint32_t launch = 0, work = 0;
-    uint32_t speed = 0;      // in parts of 2^20
-    uint32_t waits_for = 0;  // an event that is not over, or a communicator
-    bool for_turn = false;   // it is a communicator
-  };
-  struct Comm {
-    Time ready;
-    uint32_t issued = 0, over = 0;
+    uint32_t id, work;
+    StreamId stream;
+    What what;
   };
 
-  // Plays everything up to `limit`; false where nothing is left.
-  bool step(Time limit);
-  void advance(Time limit) {
-    while (step(limit)) {
-    }
-  }
-  void look(size_t s);  // at the head of an idle stream
-  void finish(size_t s);
-  void start(size_t s);
-  void set_speeds(Time now);
-  void set_speed(Stream& s, uint32_t speed, Time now);
-  void wake(uint32_t what, bool turn);
-  bool collective(uint32_t work) const { return is_collective(works_[work].kind); }
+  void add(StreamId stream, What what, uint32_t id, uint32_t work, Time host);
+  void go_back();
 
-  const Work* works_ = nullptr;
-  const CostTable* costs_ = nullptr;
+  SharedDevice device_;
   Trace* trace_ = nullptr;
-  std::vector<Stream> stream_ = std::vector<Stream>(kStreams);
-  std::vector<Comm> comm_;
-  std::vector<Time> event_{Time{}};                     // by record; Time::max(): not known yet
-  uint64_t running_ = 0, startable_ = 0, blocked_ = 0;  // streams, by bit
+  bool ahead_ = false;         // the device has played what the host could still change
+  SharedDevice certain_;       // where it is: before that,
+  std::vector<Issued> since_;  // and what was issued since
   std::vector<Time> stream_end_, comm_end_;
-  std::unique_ptr<Shared> rest_;
 };
 
 }  // namespace shardsim
