@@ -7,6 +7,7 @@
 #include "sim/cost/price.h"
 #include "sim/cost/stragglers.h"
 #include "sim/schedule/training_program.h"
+#include "sim/study/steady.h"
 
 namespace shardsim {
 
@@ -95,35 +96,44 @@ void play(const Scenario& scenario, Until until, Simulation& s) {
   program.initialize();
   const std::unique_ptr<Machine> machine = machine_of(scenario);
   CostTable costs;
-  Machine::State before;
-  Time step_began, last_length{-1};
-  while (s.steps < scenario.options.max_steps) {
-    program.step();
-    ++s.steps;
+  const auto play = [&] {
     // A step may launch works that did not exist before it.
     if (!prices(costs, s.schedule)) costs = price(scenario, s.schedule);
     machine->play(s.schedule, costs, s.trace);
-    if (s.trace.out_of_memory) break;
-    const Machine::State now = machine->state();
-    const Time length = machine->now() - step_began;
-    s.steady = s.steps > 1 && now == before && length == last_length;
-    if (s.steady && until == Until::steady) break;
-    before = now;
-    step_began = machine->now();
-    last_length = length;
-  }
-  const auto after = [&](bool wanted, void (TrainingProgram::*what)()) {
-    if (!wanted || s.trace.out_of_memory) return;
-    (program.*what)();
-    if (!prices(costs, s.schedule)) costs = price(scenario, s.schedule);
-    machine->play(s.schedule, costs, s.trace);
+    return !s.trace.out_of_memory;
   };
-  after(scenario.training.evaluate_after, &TrainingProgram::evaluate);
   const Training& t = scenario.training;
   const bool saves =
       t.strategy == Strategy::fsdp1
           ? t.fsdp1.state_dict != Fsdp1Options::StateDict::none || t.fsdp1.summon_full_params
           : t.strategy == Strategy::fsdp2 && t.fsdp2.state_dict != SavedState::none;
+  Steady steady(s.schedule);
+  bool laid_out = false;
+  while (s.steps < scenario.options.max_steps) {
+    if (!laid_out) program.step();
+    laid_out = false;
+    ++s.steps;
+    if (!play()) break;
+    steady.stepped(*machine, costs, s.trace);
+    s.steady = steady.ended_as_it_began();
+    if (until != Until::steady) continue;
+    if (s.steady) break;
+    // What comes behind the steps follows the last one that is laid out.
+    const bool more = s.steps < scenario.options.max_steps;
+    if (!more || !steady.device_decides() || t.evaluate_after || saves) continue;
+    program.step();
+    laid_out = true;
+    s.steady = repeats(s.schedule, steady.begin(), steady.end());
+    if (!s.steady) continue;
+    cut(s.schedule, steady.end());
+    break;
+  }
+  const auto after = [&](bool wanted, void (TrainingProgram::*what)()) {
+    if (!wanted || s.trace.out_of_memory) return;
+    (program.*what)();
+    play();
+  };
+  after(t.evaluate_after, &TrainingProgram::evaluate);
   after(saves, &TrainingProgram::save);
   s.unsharded = program.unsharded();
   s.first_buckets = program.buckets(true);
