@@ -3,6 +3,8 @@
 
 #include <memory>
 
+#include "sim/base/error.h"
+#include "sim/base/quantity.h"
 #include "sim/cli/command.h"
 #include "sim/study/capacity.h"
 #include "sim/study/parallel.h"
@@ -13,11 +15,18 @@ namespace {
 struct FitCommand {
   std::string scenario;
   CapacityOptions options;
+  std::string leave = "0";
   int threads = 0;
 };
 
 int fit(FitCommand command, const Context& context) {
   command.options.threads = threads_or_all(command.threads);
+  const Parsed<Bytes> leave = parse_bytes(command.leave);
+  if (!leave.ok() || leave.value < 0)
+    throw Error(fmt::format("--leave: '{}' {}", command.leave,
+                            leave.ok() ? "is less than nothing" : leave.problem),
+                {}, "a size, for example --leave \"4 GiB\"");
+  command.options.leave = leave.value;
   const CapacityReport report = capacity(command.scenario, command.options);
   switch (context.format) {
     case Format::table: write_output(context, capacity_table(report)); break;
@@ -49,6 +58,8 @@ void add_fit(CLI::App& app, Context& context) {
       ->check(CLI::Range(1, 1 << 24));
   command->add_option("--seq-step", o.seq_step, "Sequences are multiples of it (default 256)")
       ->check(CLI::Range(1, 1 << 24));
+  command->add_option("--leave", options->leave,
+                      "What has to stay free on each GPU, for example \"4 GiB\" (default 0)");
   command->add_option("-j", options->threads, "Threads (default: all)")->check(CLI::Range(0, 1024));
   add_output_options(*command, context);
   command->footer(

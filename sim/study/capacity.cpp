@@ -6,6 +6,7 @@
 #include <map>
 
 #include "sim/base/error.h"
+#include "sim/base/quantity.h"
 #include "sim/base/spelling.h"
 #include "sim/cluster/catalogue.h"
 #include "sim/config/scenario.h"
@@ -95,8 +96,13 @@ class Search {
     p.cluster = cluster;
     p.micro_batch = micro_batch;
     p.seq_len = seq_len;
-    p.row = row_or_error([&] { return variant_.at(cluster, micro_batch, seq_len); }, simulation_,
-                         [](const Error& e) { return std::string(e.what()); });
+    p.row = row_or_error(
+        [&] {
+          Scenario s = variant_.at(cluster, micro_batch, seq_len);
+          s.cluster.gpu.memory_bytes -= options_.leave;
+          return s;
+        },
+        simulation_, [](const Error& e) { return std::string(e.what()); });
     return p;
   }
 
@@ -130,6 +136,11 @@ CapacityReport capacity(const std::string& file, const CapacityOptions& options)
   const auto text = std::make_shared<const Document>(parse_yaml(read_text_file(file), file));
   report.scenario = read_scenario(text, file);
   report.seq_step = options.seq_step;
+  report.leave = options.leave;
+  const Gpu& gpu = report.scenario.cluster.gpu;
+  if (const Bytes room = gpu.memory_bytes - gpu.context_bytes; options.leave >= room)
+    throw Error(fmt::format("--leave: {} is all of the {} that {} has for tensors, or more",
+                            format_bytes(options.leave), format_bytes(room), gpu.name));
   const Training& t = report.scenario.training;
   std::vector<StrategyVariant> variants;
   for (const std::string& name : options.strategies)

@@ -3,8 +3,8 @@
 //
 // Each question is answered by simulating the scenario, at its own memory level, with one size changed:
 // doubled until the answer changes, then halved between. Clusters are 1, 2, 4, ... GPUs of one node, then
-// whole nodes (of as many GPUs as the system has that the scenario names); sequences are multiples of `seq_step`. Memory grows with each size in practice, not by
-// proof: what is known is that the answer fits and that the neighbour reported with it does not.
+// whole nodes (of as many GPUs as the system has that the scenario names); sequences are multiples of
+// `seq_step`. Memory grows with each size in practice, not by proof: what is known is that the answer fits and that the neighbour reported with it does not.
 // At level blocks a run ends at the first block that the allocator does not get, so that what is missing
 // is at least what is reported.
 // Worked number: micro-batches of which 1 to 5 fit are tried at 1, 2, 4, 8, 6, 5.
@@ -28,6 +28,7 @@ struct CapacityOptions {
   int64_t max_micro_batch = 4096;
   int64_t max_seq_len = 1 << 20;
   int64_t seq_step = 256;
+  Bytes leave = 0;  // that stay free on each GPU
   int threads = 1;
 };
 
@@ -57,10 +58,12 @@ struct StrategyCapacity {
 struct CapacityReport {
   Scenario scenario;
   int64_t seq_step = 0;
+  Bytes leave = 0;  // headrooms are what is left beyond it
   std::vector<StrategyCapacity> strategies;
 };
 
-// Throws Error where the file is no scenario, or a strategy is not known.
+// Throws Error where the file is no scenario, a strategy is not known, or a GPU has less than is to stay
+// free.
 CapacityReport capacity(const std::string& file, const CapacityOptions& options);
 
 // The first index below n for which `holds` is true, where it is false up to there and true from there

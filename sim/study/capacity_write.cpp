@@ -108,8 +108,11 @@ std::string capacity_table(const CapacityReport& report) {
   const std::string tokens =
       s.training.seq_len > 0 ? fmt::format("sequences of {}", grouped(s.training.seq_len)) : "rows";
   Lines out;
-  out.add("{}: {} on {} ({}), {} for tensors on each", s.name, s.model.name, s.cluster.gpu.name,
-          s.cluster.name, format_bytes(s.cluster.gpu.memory_bytes - s.cluster.gpu.context_bytes));
+  out.add("{}: {} on {} ({}), {} for tensors on each{}", s.name, s.model.name, s.cluster.gpu.name,
+          s.cluster.name, format_bytes(s.cluster.gpu.memory_bytes - s.cluster.gpu.context_bytes),
+          report.leave > 0
+              ? fmt::format(", of which {} stay free (--leave)", format_bytes(report.leave))
+              : "");
   out.add("  {}", s.options.memory == MemoryLevel::live
                       ? "memory of live tensors; what the allocator adds is in options: {memory: "
                         "blocks} alone"
@@ -157,6 +160,7 @@ std::string capacity_json(const CapacityReport& report) {
   j["gpus"] = s.cluster.world();
   j["memory"] = s.options.memory == MemoryLevel::live ? "live" : "blocks";
   j["capacity_bytes"] = s.cluster.gpu.memory_bytes - s.cluster.gpu.context_bytes;
+  j["leave_bytes"] = report.leave;
   j["seq_step"] = report.seq_step;
   j["strategies"] = Json::array();
   for (const StrategyCapacity& c : report.strategies) {

@@ -44,6 +44,8 @@ StrategyVariant::StrategyVariant(std::string name, std::shared_ptr<const Documen
     edit_fsdp1(scenario);
   else
     edit_fully_shard(scenario);
+  if (scenario.training.mesh.replicate > 1 && !replicates() && name_ != "ddp")
+    changes_.emplace_back("shards over all GPUs");
 }
 
 // What DeepSpeed does without being asked, in the keys of the others.
@@ -64,6 +66,8 @@ void StrategyVariant::edit_fully_shard(const Scenario& scenario) {
   if (scenario.training.strategy == Strategy::fsdp1 && offloads(scenario.training))
     set("training.fsdp2.cpu_offload", "pinned");
   set("training.fsdp2.reshard_after_forward", name_ == "fsdp2-keep" ? "false" : "true");
+  if (replicates())
+    changes_.emplace_back("shards over the GPUs of a node and replicates over the nodes");
   if (replicates() && scenario.cluster.nodes == 1)
     impossible_ = "the cluster has one node: nothing to replicate over";
 }
