@@ -1,6 +1,7 @@
 #include "sim/cli/command.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -98,6 +99,9 @@ void write_file(const Context& context, const std::string& path, std::string_vie
   try {
     std::unique_ptr<std::FILE, Close> file(std::fopen(target.c_str(), "wb"));
     if (!file) fail_write(path, errno);
+    // A file that is replaced stays as private as it was.
+    if (struct stat before{}; replace && ::stat(path.c_str(), &before) == 0)
+      ::fchmod(::fileno(file.get()), before.st_mode & 07777);
     write_all(file.get(), text, path);
     file.reset();
     if (replace && std::rename(target.c_str(), path.c_str()) != 0) fail_write(path, errno);

@@ -20,6 +20,16 @@ TEST(Escape, NothingSteersATerminal) {
   EXPECT_EQ(printable("cut \xC2"), "cut \xC2");
 }
 
+// RIGHT-TO-LEFT OVERRIDE is E2 80 AE, LINE SEPARATOR E2 80 A8, FIRST STRONG ISOLATE E2 81 A8; EN DASH is
+// E2 80 93 and stays.
+TEST(Escape, NothingTurnsText) {
+  EXPECT_EQ(printable("a\xE2\x80\xAE"
+                      "b\xE2\x80\xA8\xE2\x81\xA8\xD8\x9C"),
+            "a\\u202eb\\u2028\\u2068\\u061c");
+  EXPECT_EQ(printable("1 \xE2\x80\x93 2"), "1 \xE2\x80\x93 2");
+  EXPECT_EQ(printable("cut \xE2\x80"), "cut \xE2\x80");
+}
+
 TEST(Escape, JsonStrings) {
   EXPECT_EQ(escaped("a\"b\\\n"), "a\\\"b\\\\\\u000a");
   EXPECT_EQ(escaped("\x7f\xC2\x9B"), "\\u007f\\u009b");
