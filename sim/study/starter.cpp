@@ -300,8 +300,15 @@ class Writer {
   }
 
   void rest() {
-    if (!torchtitan_ && m_.architecture.family == Family::llama)
-      t_.key("loss: {in_forward: true, labels: true}", "transformers: the model returns the loss");
+    if (!torchtitan_ && m_.architecture.family == Family::llama) {
+      if (bf16_)
+        t_.key("loss: {in_forward: true, labels: true, keep_logits: fp32}",
+               "transformers: the model returns loss and logits, accelerate converts them to fp32, "
+               "and your loop holds them");
+      else
+        t_.key("loss: {in_forward: true, labels: true, keep_logits: as_made}",
+               "transformers: the model returns loss and logits, and your loop holds them");
+    }
     if (large_)
       t_.key("activation_checkpointing: {mode: full}", "llama3_70b, llama3_405b: FullAC");
     else if (torchtitan_)
