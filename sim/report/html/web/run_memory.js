@@ -157,8 +157,10 @@ function drawMemory() {
     g.beginPath();
     g.arc(peakX + 0.5, y, 3, 0, 7);
     g.fill();
-    label(
-        text, Math.min(Math.max(60, peakX + 8), width - w - 4), Math.max(9, y - 10), color("ink"));
+    // Not across the line of what is reserved, but above it.
+    const line = m.reserved ? yOf(m.reserved[peak]) : 0;
+    const over = m.reserved && Math.abs(line - (y - 10)) < 10 ? line - 10 : y - 10;
+    label(text, Math.min(Math.max(60, peakX + 8), width - w - 4), Math.max(9, over), color("ink"));
   }
   drawCursor(g, width, 0, bottom);
 }
