@@ -14,7 +14,8 @@ namespace {
 struct Step {
   int number = 0;
   std::vector<uint32_t> works;
-  uint32_t first = 0;  // launch
+  uint32_t first = 0;     // launch
+  uint32_t end_mark = 0;  // in Schedule::marks
 };
 
 // The launches of each step, without the preparations and what follows the last one.
@@ -28,6 +29,7 @@ std::vector<Step> steps_of(const Schedule& schedule) {
       ++launch;
     }
     if (in.kind != Kind::Mark || !schedule.marks[in.a].begins_step) return;
+    if (inside) steps.back().end_mark = in.a;
     inside = schedule.step_follows(in.a);
     if (inside) steps.push_back({static_cast<int>(steps.size()), {}, launch});
   });
@@ -37,6 +39,27 @@ std::vector<Step> steps_of(const Schedule& schedule) {
 Time median(std::vector<Time>& of) {
   std::sort(of.begin(), of.end());
   return of[of.size() / 2];
+}
+
+// What was measured up to the end of a step whose launches have all ended. The host may have been stopped
+// before the mark behind them.
+Trace cut_after(const Trace& measured, const Step& step) {
+  Trace out = measured;
+  const size_t launches = step.first + step.works.size();
+  out.start.resize(launches);
+  out.end.resize(launches);
+  out.issued.resize(std::min(launches, out.issued.size()));
+  const auto end = std::find_if(out.marks.begin(), out.marks.end(),
+                                [&](const MarkRow& row) { return row.mark == step.end_mark; });
+  if (end != out.marks.end()) {
+    out.marks.erase(end + 1, out.marks.end());
+  } else {
+    MarkRow row = out.marks.empty() ? MarkRow{} : out.marks.back();
+    row.mark = step.end_mark;
+    row.launches = static_cast<uint32_t>(launches);
+    out.marks.push_back(row);
+  }
+  return out;
 }
 
 bool alike(const Schedule& schedule, const Step& a, const Step& b) {
@@ -85,8 +108,8 @@ TimedSteps median_of_steps(const Schedule& schedule, const Replay& replay, int f
     began.push_back(start);
     lengths.push_back(end - start);
   }
-  out.trace = measured;
   const Step& last = *timed.back();
+  out.trace = cut_after(measured, last);
   std::vector<Time> starts, durations;
   for (size_t i = 0; i < last.works.size(); ++i) {
     starts.clear();
@@ -97,12 +120,11 @@ TimedSteps median_of_steps(const Schedule& schedule, const Replay& replay, int f
       durations.push_back(measured.end[launch] - measured.start[launch]);
     }
     const Time start = began.back() + median(starts);
-    // Times are of the last step of the schedule, which is the one that a log is written of.
-    const uint32_t launch = steps.back().first + static_cast<uint32_t>(i);
+    const uint32_t launch = last.first + static_cast<uint32_t>(i);
     out.trace.start[launch] = start;
     out.trace.end[launch] = start + median(durations);
   }
-  out.first = steps.back().first;
+  out.first = last.first;
   out.launches = static_cast<uint32_t>(last.works.size());
   out.shortest = *std::min_element(lengths.begin(), lengths.end());
   out.longest = *std::max_element(lengths.begin(), lengths.end());

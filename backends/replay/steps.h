@@ -11,7 +11,7 @@
 namespace shardsim {
 
 struct TimedSteps {
-  Trace trace;  // the whole schedule's launches, those of its last step with their medians
+  Trace trace;  // up to the end of the last step that was timed, whose launches have their medians
   uint32_t first = 0, launches = 0;  // of that step
   int steps = 0;                     // whole steps that were timed
   Time step_time;                    // median of the steps' lengths, last end less first start

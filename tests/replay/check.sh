@@ -51,7 +51,8 @@ at_some_moment() {
   return 1
 }
 
-# The first signal stops the run, which keeps what it has.
+# The first signal stops the run, which keeps what it has: a log of a whole step.
+ops_of() { grep -c '"launch": [0-9]' "$1"; }
 interrupt() {
   local code=0
   : >"$work/err"
@@ -64,7 +65,8 @@ interrupt() {
   echo "exit $code" >>"$work/out"
   if [[ $code == 0 ]] || grep -q "no timed step ended" "$work/out"; then return 2; fi
   [[ $code == 130 ]] && grep -q "did not end and are left out" "$work/out" &&
-    grep -q "rank 0: " "$work/err" && grep -q '"stopped: ' "$work/cut.json"
+    grep -q "rank 0: " "$work/err" && grep -q '"stopped: ' "$work/cut.json" &&
+    [[ $(ops_of "$work/cut.json") == $(ops_of "$work/ops.json") ]]
 }
 at_some_moment interrupt && code=0 || code=1
 check "Ctrl-C keeps the steps that ended" $code

@@ -7,6 +7,7 @@
 #include "backends/replay/scale.h"
 #include "backends/replay/steps.h"
 #include "sim/base/error.h"
+#include "sim/report/op_log.h"
 #include "sim/schedule/streams.h"
 #include "sim/schedule/works.h"
 
@@ -121,6 +122,13 @@ TEST(Steps, MediansOfWhatWasTimed) {
   }
   s.segments.push_back({0, static_cast<uint32_t>(s.code.size()), {}, 0, {}});
   Replay r;
+  const auto passed = [&r](uint32_t mark, uint32_t launches) {
+    MarkRow& row = r.trace.marks.emplace_back();
+    row.mark = mark;
+    row.launches = launches;
+  };
+  for (uint32_t mark = 0; mark < 4; ++mark) passed(mark, mark);
+  r.trace.issued = {Time::us(0), Time::us(1), Time::us(2)};
   r.trace.start = {Time::us(0), Time::us(100), Time::us(200)};
   r.trace.end = {Time::us(90), Time::us(130), Time::us(212)};
   r.done = {true, true, true};
@@ -133,6 +141,19 @@ TEST(Steps, MediansOfWhatWasTimed) {
   const TimedSteps one = median_of_steps(s, r, 1);
   EXPECT_EQ(one.steps, 1);
   EXPECT_EQ(one.note, "1 steps did not end and are left out");
+  // Its trace ends with the second step, so that a log is of that one, wherever the host was stopped:
+  // in the third, which it has issued, or right behind the second's launch.
+  for (const size_t marks : {3, 2}) {
+    r.trace.issued.resize(marks);
+    r.trace.marks.resize(marks);
+    const TimedSteps cut = median_of_steps(s, r, 1);
+    EXPECT_EQ(cut.trace.end.size(), 2);
+    EXPECT_EQ(cut.trace.marks.size(), 3);
+    EXPECT_EQ(cut.first, 1);
+    const OpLog log = op_log_of(s, cut.trace, {}, {});
+    ASSERT_EQ(log.ops.size(), 1);
+    EXPECT_EQ(log.ops[0].duration, Time::us(30));
+  }
   r.done[1] = false;
   EXPECT_THROW(median_of_steps(s, r, 1), Error);
 }
