@@ -309,8 +309,9 @@ void Fsdp2::offload_grad(ParamGroup& g, const Reduction& x, StreamId post) {
 }
 
 bool Fsdp2::holds_grads(const ParamGroup& g, BufferId storage) {
-  return std::find(g.sharded_grads.begin(), g.sharded_grads.end(), storage) !=
-         g.sharded_grads.end();
+  // From the back: they are dropped from the front.
+  return std::find(g.sharded_grads.rbegin(), g.sharded_grads.rend(), storage) !=
+         g.sharded_grads.rend();
 }
 
 void Fsdp2::drop_all_reduce_buffer(ParamGroup& g) {
