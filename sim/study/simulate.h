@@ -23,11 +23,11 @@ struct Simulation {
   std::vector<bool> unsharded;  // by group: left unsharded at the end
   // DDP's, in the order in which they are reduced, of the first iteration and at the end.
   std::vector<GradientBucket> first_buckets, buckets;
-  bool steady = false;  // the last step began and ended in the same state
+  bool steady = false;  // the next step would be as the last one was (study/steady.h)
 };
 
 enum class Until : uint8_t {
-  steady,     // until a step's end repeats the state of the one before, at most options.max_steps
+  steady,     // until the next step would be as the last one was, at most options.max_steps
   max_steps,  // exactly options.max_steps
 };
 
