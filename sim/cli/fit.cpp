@@ -58,8 +58,9 @@ void add_fit(CLI::App& app, Context& context) {
       ->check(CLI::Range(1, 1 << 24));
   command->add_option("--seq-step", o.seq_step, "Sequences are multiples of it (default 256)")
       ->check(CLI::Range(1, 1 << 24));
-  command->add_option("--leave", options->leave,
-                      "What has to stay free on each GPU, for example \"4 GiB\" (default 0)");
+  command->add_option(
+      "--leave", options->leave,
+      "Memory of each GPU that is not to be used, for example \"4 GiB\" (default 0)");
   command->add_option("-j", options->threads, "Threads (default: all)")->check(CLI::Range(0, 1024));
   add_output_options(*command, context);
   command->footer(

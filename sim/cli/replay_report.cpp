@@ -146,6 +146,10 @@ std::optional<OpLog> replay_log(const ReplayRun& run, const std::optional<TimedS
   if (!steps->note.empty()) facts.warnings.push_back(steps->note);
   OpLog log = op_log_of(*run.schedule, steps->trace, run.groups, std::move(facts));
   log.step_time = steps->step_time;
+  // A measured step begins with its first op.
+  Time first = log.ops.empty() ? Time{} : log.ops.front().start;
+  for (const LoggedOp& op : log.ops) first = std::min(first, op.start);
+  for (LoggedOp& op : log.ops) op.start = op.start - first;
   if (run.scale != 1) log.peak_allocated = log.peak_active = log.peak_reserved = std::nullopt;
   return log;
 }

@@ -28,7 +28,7 @@ struct CapacityOptions {
   int64_t max_micro_batch = 4096;
   int64_t max_seq_len = 1 << 20;
   int64_t seq_step = 256;
-  Bytes leave = 0;  // that stay free on each GPU
+  Bytes leave = 0;  // of each GPU, as if it had so much less
   int threads = 1;
 };
 
@@ -62,8 +62,8 @@ struct CapacityReport {
   std::vector<StrategyCapacity> strategies;
 };
 
-// Throws Error where the file is no scenario, a strategy is not known, or a GPU has less than is to stay
-// free.
+// Throws Error where the file is no scenario, a strategy is not known, or a GPU has no more than is to be
+// left.
 CapacityReport capacity(const std::string& file, const CapacityOptions& options);
 
 // The first index below n for which `holds` is true, where it is false up to there and true from there

@@ -111,7 +111,7 @@ std::string capacity_table(const CapacityReport& report) {
   out.add("{}: {} on {} ({}), {} for tensors on each{}", s.name, s.model.name, s.cluster.gpu.name,
           s.cluster.name, format_bytes(s.cluster.gpu.memory_bytes - s.cluster.gpu.context_bytes),
           report.leave > 0
-              ? fmt::format(", of which {} stay free (--leave)", format_bytes(report.leave))
+              ? fmt::format(", of which {} are not used (--leave)", format_bytes(report.leave))
               : "");
   out.add("  {}", s.options.memory == MemoryLevel::live
                       ? "memory of live tensors; what the allocator adds is in options: {memory: "

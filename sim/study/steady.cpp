@@ -1,6 +1,7 @@
 #include "sim/study/steady.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace shardsim {
 namespace {
@@ -33,12 +34,13 @@ void Steady::stepped(const Machine& machine, const CostTable& costs, const Trace
   begin_ = end_;
   end_ = end_of(schedule_);
   const bool first = length_ < Time{};
-  repeated_ = !first && state == state_ && length == length_;
+  repeated_ = !first && length == length_ &&
+              (state == state_ || (state == before_ && length == length_before_));
   device_decides_ =
       !first && machine.allocator() == nullptr && device_alone(state, lead, costs, trace);
-  state_ = state;
+  before_ = std::exchange(state_, state);
   now_ = now;
-  length_ = length;
+  length_before_ = std::exchange(length_, length);
   lead_ = lead;
   launches_ = trace.start.size();
 }

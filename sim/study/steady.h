@@ -1,6 +1,7 @@
 // When a run's next step will be as its last one was, so that it need not be played.
 //
-// Either the last step ended as it began, and was as long as the one before it. Or the device alone
+// Either the last step ended as it began, and was as long as the one before it; or as the one before it
+// began, as blocks of memory that take turns do, and the three were as long. Or the device alone
 // decides how long a step takes, wherever the host is: it was ahead at every launch of the last step, by
 // more than it could lose in another; no launch began before all of the step before was over, and
 // what is over last (streams and communicators) is the same at both ends. Then a step that issues the
@@ -35,8 +36,8 @@ class Steady {
   const Schedule& schedule_;
   // At the last step's ends.
   StepEnd begin_, end_;
-  Machine::State state_;
-  Time now_, length_{-1}, lead_;  // the host's, before everything is over
+  Machine::State state_, before_;  // before_: where the step before the last one began
+  Time now_, length_{-1}, length_before_{-1}, lead_;  // the host's, before everything is over
   size_t launches_ = 0;
   bool repeated_ = false, device_decides_ = false;
 };

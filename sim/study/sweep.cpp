@@ -87,6 +87,7 @@ class Progress {
     const std::lock_guard lock(mutex_);
     result_.whole = whole;
     write();
+    store_.require_there();
     return result_;
   }
 

@@ -344,7 +344,15 @@ std::unordered_set<std::string> SweepStore::finished() const {
   return out;
 }
 
+void SweepStore::require_there() const {
+  struct stat own {};
+  if (::fstat(lock_, &own) != 0 || own.st_nlink > 0) return;
+  throw Error("the store was removed while the sweep wrote to it: its rows are lost", {path_},
+              "sweep again, into a store that is left alone");
+}
+
 void SweepStore::add(const std::vector<StoredPoint>& points, const std::vector<SweepRow>& rows) {
+  require_there();
   run(db_, path_, "BEGIN IMMEDIATE", "cannot be written");
   {
     Statement insert(db_, path_, "INSERT OR REPLACE INTO points VALUES (?, ?, ?)");

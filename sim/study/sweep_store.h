@@ -59,6 +59,8 @@ class SweepStore {
   // Keys that have their row.
   std::unordered_set<std::string> finished() const;
   void add(const std::vector<StoredPoint>& points, const std::vector<SweepRow>& rows);
+  // Throws Error where the file was removed or replaced while this wrote to it.
+  void require_there() const;
   // Whether a scenario could be played.
   bool any_played() const;
 

@@ -127,6 +127,7 @@ std::string sweep_table(const StoredSweep& sweep, const Question& q, size_t most
   }
   Lines out;
   const int64_t points = std::ssize(sweep.points);
+  missing += std::max<int64_t>(0, sweep.total - points);
   out.add("{}: {} points, {} scenarios", sweep.name,
           points < sweep.total ? fmt::format("{} of {}", grouped(points), grouped(sweep.total))
                                : grouped(points),

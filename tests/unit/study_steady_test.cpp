@@ -90,6 +90,27 @@ TEST(StudySteady, WhatTheHostCouldLose) {
   }
 }
 
+// Two buffers take turns, 512 bytes and 1,024, so that a step ends as the one before it began: known
+// after the third of the same length. Where the lengths take turns too, no step is all others'.
+TEST(StudySteady, StepsThatTakeTurns) {
+  for (const bool alike : {true, false}) {
+    uint32_t small = 0, large = 0;
+    const auto s = said(5, {}, [&](HandSchedule& h, int i) {
+      if (i == 0) {
+        small = h.buffer(512);
+        large = h.buffer(1024);
+        h.alloc(small);
+      }
+      h.alloc(i % 2 == 0 ? large : small);
+      h.kernel(0, alike || i % 2 == 0 ? 10 : 20);
+      h.free(i % 2 == 0 ? small : large);
+      h.device_sync();
+    });
+    for (size_t i = 0; i < s.size(); ++i)
+      EXPECT_EQ(s[i].ended_as_it_began, alike && i >= 2) << alike << i;
+  }
+}
+
 // Stream 1 does not wait, and starts before the step before is over: how far it lags does matter.
 TEST(StudySteady, AStreamThatRunsAhead) {
   const auto s = said(3, {}, [](HandSchedule& h, int i) {
