@@ -1,7 +1,8 @@
 // Where a schedule ends after a step, and whether the step that is laid out behind it issues the same
 // again.
 //
-// Worked number: Llama-3-8B's third step under FSDP2 repeats all 6,500 instructions of its second.
+// Worked example: one step records e4 behind a launch and waits for it. The next, which records e9 behind
+// the same launch and waits for e9, repeats it; with a wait for e4 it does not.
 #pragma once
 
 #include <cstddef>

@@ -7,8 +7,8 @@
 // what is over last (streams and communicators) is the same at both ends. Then a step that issues the
 // same takes as long. This sees a step earlier that a run is steady: at the end of the second.
 //
-// Worked number: Llama-3-70B under FSDP2: the second step's first kernel starts .5 s after its launch
-// was issued, and the host could lose 160 pinned blocks of 1 us each.
+// Worked number: where the host is ahead by 27 us at least, 26 waits of 1 us that were not made this time
+// may be made the next; 27 could hold the device up (tests/unit/study_steady_test.cpp).
 #pragma once
 
 #include "sim/engine/machine.h"
