@@ -46,7 +46,6 @@ class SharedDevice {
   Time idle(StreamId stream);
   Time all_idle();
 
-  Time clock() const { return clock_; }  // everything up to here is played
   // When what is played of each stream and communicator is over.
   void ready(std::vector<Time>& streams, std::vector<Time>& comms) const;
 
@@ -91,7 +90,7 @@ class SharedDevice {
   std::vector<Comm> comm_;
   std::vector<Time> event_{Time{}};                     // by record; Time::max(): not known yet
   uint64_t running_ = 0, startable_ = 0, blocked_ = 0;  // streams, by bit
-  Time clock_;
+  Time clock_;                                          // everything up to here is played
 };
 
 }  // namespace shardsim
